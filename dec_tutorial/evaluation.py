@@ -82,6 +82,7 @@ def show_contingency(
     fig, ax = plt.subplots(figsize=(1.8 + .42*m.shape[1], 1.2 + .36*m.shape[0]))
     sns.heatmap(m[:, order], annot=m.size <= 500, fmt='d', cmap='Blues', cbar=False, ax=ax, annot_kws=dict(size=7), yticklabels=np.unique(y), xticklabels=np.unique(c)[order])
     ax.set(xlabel='cluster', ylabel='class')
+    ax.tick_params(axis='y', rotation=0)
     return fig
 
 # %% ../nbs/06_evaluation.ipynb #121190ff
@@ -116,13 +117,13 @@ def flat(
 def show_flat(
     stations, # list of (title, coordinates (n, 2))
     colour, # classes or clusters, (n,)
-    most:int=4000, # points drawn
+    most:int=3000, # points drawn
 ):
     "Scatter plots side by side, one colour a class or cluster"
     pick = np.random.default_rng(0).permutation(len(colour))[:most]
     fig, axs = plt.subplots(1, len(stations), figsize=(2.9*len(stations), 2.7), squeeze=False)
     for ax, (title, xy) in zip(axs[0], stations):
-        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=3, alpha=.7, rasterized=True)
+        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=3, rasterized=True)
         ax.set(title=title, xticks=[], yticks=[])
     return fig
 

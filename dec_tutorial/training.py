@@ -303,9 +303,10 @@ class Checkpoint:
     "Finished steps and the running one, in one file, so that a killed job goes on where it was"
     def __init__(self,
         path:str|Path|None=None, # the file; None: remember nothing
-        every:float=15., # seconds between two saves of a running training
+        every:float|None=None, # seconds between two saves of a running training; None: DEC_TUTORIAL_SAVE_EVERY, else 15
     ):
-        self.path, self.every, self.done, self.running = path and Path(path), every, {}, None
+        self.path, self.done, self.running = path and Path(path), {}, None
+        self.every = float(os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)) if every is None else every
         if self.path and self.path.exists():
             try:
                 state = torch.load(self.path, weights_only=True, map_location='cpu')

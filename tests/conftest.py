@@ -1,0 +1,66 @@
+"Small data, and the installed command line in processes of its own"
+import os
+os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
+os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
+import multiprocessing, runpy, signal, subprocess, sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+import numpy as np, pytest
+
+root = Path(__file__).resolve().parent.parent
+
+# Importing torch takes seconds and these tests start a hundred processes, so they are forked from one that has it already
+forks = multiprocessing.get_context('forkserver')
+forks.set_forkserver_preload(['dec_tutorial.command_line', 'torch._dynamo', 'matplotlib.backends.backend_agg', 'nbdev.test'])
+
+def script(name): return str(Path(sys.executable).with_name(name))                # as pip installed it
+
+def _in_child(out, err, cwd, env, func, args):
+    for fd, f in ((1, out), (2, err)): os.dup2(os.open(f, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(cwd); os.environ.update(env)
+    func(*args)
+
+class Child:
+    "`func(*args)` in a process of its own, which starts in `cwd`"
+    def __init__(self, tmp, cwd, func, *args, env={}):
+        self.out, self.err, self.args = tmp/'stdout', tmp/'stderr', args
+        self.process = forks.Process(target=_in_child, args=(self.out, self.err, cwd, env, func, args), daemon=True)
+        self.process.start(); self.pid = self.process.pid
+    def finish(self, timeout=60):
+        self.process.join(timeout)
+        late = self.process.exitcode is None
+        if late: self.process.kill(); self.process.join()
+        read = lambda f: f.read_text(encoding='utf-8') if f.exists() else ''
+        return subprocess.CompletedProcess(self.args, 'too late' if late else self.process.exitcode, read(self.out), read(self.err))
+
+def run_script(argv, before=()): # `before`: functions that set something up in the process
+    for f in before: f()
+    sys.argv = [script(argv[0]), *map(str, argv[1:])]
+    runpy.run_path(sys.argv[0], run_name='__main__')
+
+def small(): # narrow layers, so that a whole run takes half a second
+    from dec_tutorial.dec import RECIPES
+    for name, r in RECIPES.items(): RECIPES[name] = replace(r, dims=(32, 8))
+
+@pytest.fixture
+def start(tmp_path, tmp_path_factory): # start(func, *args, env={}): a `Child`
+    return lambda func, *args, env={}: Child(tmp_path_factory.mktemp('child'), tmp_path, func, *args, env=env)
+
+@pytest.fixture
+def cli(start): # cli('dec_fit', …): its exit status, stdout and stderr; starts in tmp_path
+    return lambda *argv, before=(small,), env={}: start(run_script, argv, before, env=env).finish()
+
+def make_blobs(n=200, d=16, k=3, seed=0): # well separated, in [0, 1]
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % k
+    return (rng.random((k, d))[y] + .05*rng.standard_normal((n, d))).clip(0, 1).astype(np.float32), y
+
+@pytest.fixture
+def blobs(tmp_path): # a labelled file of little pictures
+    x, y = make_blobs()
+    np.savez(tmp_path/'blobs.npz', x=x, y=y, image_shape=(4, 4))
+    return tmp_path/'blobs.npz'
+
+def files(folder): return sorted(str(f.relative_to(folder)) for f in folder.rglob('*') if f.is_file())

@@ -1,0 +1,199 @@
+"`dec_fit` and `dec_predict` as a shell sees them: what they leave, what they print, and what they say when something is wrong"
+import base64, csv, json, re, shlex, subprocess
+from html.parser import HTMLParser
+import numpy as np, pytest, torch
+from safetensors.numpy import load_file, save_file
+from scipy import sparse
+from conftest import files, make_blobs, script
+
+short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
+schema = 'experiment dataset n method acc nmi ari recipe seed iterations stop_reason params seconds device precision command versions date'.split()
+
+def shell(*argv, cwd): # no fork, no narrow layers: a process as users start it
+    return subprocess.run([script(argv[0]), *map(str, argv[1:])], cwd=cwd, capture_output=True, text=True, timeout=120)
+
+class Page(HTMLParser): # of a report: addresses it refers to, its text, its tags
+    def __init__(self, text): super().__init__(); self.refs, self.text, self.tags, self.alts = [], '', [], []; self.feed(text)
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag); self.refs += [v for k, v in attrs if k in ('src', 'href', 'srcset', 'data', 'action')]
+        self.alts += [v for k, v in attrs if k == 'alt']
+    def handle_data(self, data): self.text += data
+
+def test_help(tmp_path):
+    r = shell('dec_fit', '--help', cwd=tmp_path)
+    assert r.returncode == 0 and not r.stderr
+    for word in ('mnist', '.csv', '--recipe', '--n_clusters', '--seed', '--out', '--max_iter', '--device'): assert word in r.stdout
+
+def test_what_a_run_leaves(tmp_path, blobs):
+    r = shell('dec_fit', blobs, *short, '--seed', 3, '--out', 'here', cwd=tmp_path)
+    assert r.returncode == 0, r.stderr
+    assert not r.stderr
+    pictures = [f'{p}.png' for p in ('confidence', 'contingency', 'embedding', 'reconstructions', 'samples', 'top', 'training')]
+    assert files(tmp_path/'here') == sorted([*pictures, 'model.safetensors', 'record.json', 'report.html'])    # nothing hidden either
+
+    table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines() if l.startswith('|')]
+    assert table[0] == ['method', 'ACC', 'NMI', 'ARI', 'seconds'] and [row[0] for row in table[2:]] == ['k-means', 'AE+k-means', 'DEC']
+    records = json.loads((tmp_path/'here'/'record.json').read_text())
+    assert [r['method'] for r in records] == ['k-means', 'AE+k-means', 'DEC']
+    for rec, row in zip(records, table[2:]):
+        assert set(rec) == set(schema)
+        assert (rec['experiment'], rec['dataset'], rec['n'], rec['seed'], rec['device']) == ('fit', 'blobs', 200, 3, 'cpu')
+        for score, cell in zip(('acc', 'nmi', 'ari'), row[1:]): assert rec[score] <= 1 and float(cell) == round(100*rec[score], 1)
+        assert set(rec['versions']) >= {'python', 'torch', 'sklearn', 'numpy'} and re.fullmatch(r'\d{4}-\d\d-\d\d', rec['date'])
+        assert rec['command'].startswith('dec_fit ') and rec['params'] == dict(ae_iter=30, max_iter=30, update_interval=10)
+    dec = records[-1]
+    assert dec['acc'] == 1 and dec['recipe'] == 'fast' and dec['stop_reason'] in ('tol', 'n_iter') and 10 <= dec['iterations'] <= 30
+
+    page = Page((tmp_path/'here'/'report.html').read_text())
+    assert len(page.refs) == len(pictures) and all(r.startswith('data:image/png;base64,') for r in page.refs)
+    assert {base64.b64decode(r.split(',')[1]) for r in page.refs} == {(tmp_path/'here'/p).read_bytes() for p in pictures}
+    assert all(len(a) > 20 for a in page.alts) and 'url(' not in page.text
+    for cell in ('AE+k-means', table[-1][1], dec['command'], 'blobs'): assert cell in page.text
+
+def test_without_labels(cli, tmp_path):
+    x, y = make_blobs()
+    np.savez(tmp_path/'u.npz', x=x)
+    r = cli('dec_fit', 'u.npz', '--n_clusters', 3, '--ae_iter', 30, '--max_iter', 150, '--out', 'o')
+    assert r.returncode == 0, r.stderr
+    table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines() if l.startswith('|')]
+    assert table[0] == ['cluster', 'points', 'confidence'] and sum(int(row[1]) for row in table[2:]) == 200
+    assert all(0 < float(row[2]) <= 100 for row in table[2:]) and len(table) == 5
+    assert all(r['acc'] is r['nmi'] is r['ari'] is None for r in json.loads((tmp_path/'o'/'record.json').read_text()))
+    assert files(tmp_path/'o') == ['confidence.png', 'embedding.png', 'model.safetensors', 'record.json', 'report.html', 'training.png']
+
+def test_names_are_escaped(cli, tmp_path, blobs):
+    name = '<img src=x onerror=alert(1)> & <b>"'
+    blobs.rename(tmp_path/f'{name}.npz')
+    assert cli('dec_fit', f'{name}.npz', *short, '--out', 'o').returncode == 0
+    text = (tmp_path/'o'/'report.html').read_text()
+    page = Page(text)
+    assert f'DEC on {name}' in page.text and 'b' not in page.tags and all(r.startswith('data:') for r in page.refs)
+
+@pytest.mark.parametrize('name', ['blobs', 'my blobs'])
+def test_the_recorded_command_repeats_the_run(cli, tmp_path, blobs, name):
+    blobs.rename(tmp_path/f'{name}.npz')
+    assert cli('dec_fit', f'{name}.npz', *short, '--seed', 5, '--n_clusters', 4, '--out', 'o').returncode == 0
+    first = json.loads((tmp_path/'o'/'record.json').read_text())
+    r = cli(*shlex.split(first[-1]['command']))
+    assert r.returncode == 0, r.stderr
+    again = json.loads((tmp_path/'dec_runs'/f'{name}-fast-5'/'record.json').read_text())
+    same = lambda records: [{k: v for k, v in r.items() if k not in ('seconds', 'date')} for r in records]
+    assert same(first) == same(again)
+
+def test_predict_agrees_with_fit(cli, tmp_path, blobs):
+    assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0
+    r = cli('dec_predict', 'o/model.safetensors', blobs, '--out', 'new/c.csv')
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    with open(tmp_path/'new'/'c.csv', newline='') as f: head, *rows = csv.reader(f)
+    assert head == ['row', 'cluster', 'confidence'] and files(tmp_path/'new') == ['c.csv']
+    row, cluster, confidence = (np.array(c) for c in zip(*rows))
+    assert (row.astype(int) == np.arange(200)).all() and (cluster.astype(int) == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
+    assert (confidence.astype(float) >= 1/3).all() and (confidence.astype(float) <= 1).all()
+
+def odd_data(kind):
+    x, y = make_blobs()
+    if kind == 'one feature': return dict(x=y[:, None].astype(np.float32), y=y)
+    if kind == 'as many points as clusters': return dict(x=x[:3], y=y[:3])
+    if kind == 'sparse': s = sparse.csr_matrix(x*(x > .5)); return dict(data=s.data, indices=s.indices, indptr=s.indptr, shape=s.shape, y=y)
+    if kind == 'sparse pictures': return odd_data('sparse') | dict(image_shape=(4, 4))
+    if kind == 'colour': return dict(x=np.repeat(x.reshape(-1, 1, 4, 4), 3, axis=1), y=y)
+    if kind == 'more clusters than colours': return dict(x=x, y=np.arange(200) % 25)
+    return dict(x=x, y=np.array(['cat', 'dog', 'ewe'])[y])
+
+@pytest.mark.parametrize('kind', ['one feature', 'as many points as clusters', 'sparse', 'sparse pictures', 'colour', 'more clusters than colours', 'classes in words'])
+def test_odd_but_right(cli, tmp_path, kind):
+    np.savez(tmp_path/'odd.npz', **odd_data(kind))
+    r = cli('dec_fit', 'odd.npz', *short, '--out', 'o')
+    assert r.returncode == 0, r.stderr[-400:]
+    assert {'record.json', 'report.html', 'embedding.png', 'model.safetensors'} <= set(files(tmp_path/'o'))
+
+def test_a_run_that_ends_before_its_first_refresh(cli, tmp_path, blobs): # the recipe refreshes every 140 batches
+    r = cli('dec_fit', blobs, '--ae_iter', 5, '--max_iter', 5, '--out', 'o')
+    assert r.returncode == 0, r.stderr[-400:]
+    assert json.loads((tmp_path/'o'/'record.json').read_text())[-1]['iterations'] == 5
+
+# ---- One sentence, and nothing left behind
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+
+def spoil(tmp_path):
+    "Files that are wrong in one way each"
+    x, y = make_blobs()
+    (tmp_path/'cut.npz').write_bytes((tmp_path/'blobs.npz').read_bytes()[:3000])
+    (tmp_path/'text.npz').write_text('no archive')
+    bad = x.copy(); bad[7, 3] = np.nan
+    np.savez(tmp_path/'nan.npz', x=bad, y=y)
+    (tmp_path/'nan.csv').write_text('class,a,b\n' + '\n'.join(f'{c},{a},{b}' for c, (a, b) in zip(y, bad[:, 2:4])))
+    (tmp_path/'words.csv').write_text('a,b\n1,2\n3,red\n')
+    np.savez(tmp_path/'zero.npz', x=0*x, y=y)
+    np.savez(tmp_path/'minus.npz', x=-x, y=y)
+    np.savez(tmp_path/'unlabelled.npz', x=x)
+    np.savez(tmp_path/'names.npz', points=x)
+    np.savez(tmp_path/'pickled.npz', x=np.array([{}], dtype=object))
+    np.savez(tmp_path/'wide.npz', x=np.hstack([x, x]))
+    save_file(dict(mu=x), tmp_path/'foreign.safetensors')
+    (tmp_path/'text.safetensors').write_text('no model')
+
+def check_complaint(r, prog, words):
+    lines = r.stderr.strip().splitlines()
+    assert r.returncode == 1 and len(lines) == 1 and lines[0].startswith(f'{prog}: '), r.stderr[-600:]
+    assert re.search(words, lines[0]), lines[0]
+
+@pytest.mark.parametrize('argv,words', [
+    ('minst', "did you mean 'mnist'"), ('nowhere.npz', 'no file nowhere.npz'), ('cut.npz', 'cut.npz.* damaged'), ('text.npz', 'text.npz.* damaged'),
+    ('nan.npz', 'NaN at row 7, column 3'), ('nan.csv', 'NaN at row 7, column 2'), ('words.csv', "'red' at data row 1, column 1"), ('names.npz', 'points'), ('pickled.npz', 'pickled.npz'),
+    ('zero.npz', 'zero'), ('minus.npz --recipe authors', r'pixels in \[0, 1\]'), ('unlabelled.npz', '--n_clusters'), (f'{"x"*300}', 'no data set|no file'),
+    ('blobs.npz --n_clusters 300', 'fewer than n_clusters=300'), *((f'blobs.npz --n_clusters {k}', f'n_clusters is {k}') for k in (1, 0, -2)),
+    ('blobs.npz --recipe quick', "'quick'.*paper"), ('blobs.npz --out blobs.npz/below', 'cannot write .*--out'), ('blobs.npz --out blobs.npz', 'cannot write .*--out'),
+    pytest.param('blobs.npz --device cuda', 'no GPU', marks=no_gpu), ('blobs.npz --device banana', 'no device'), ('blobs.npz --precision fp8', 'precision'),
+    ('blobs.npz --seed -1', 'seed'), ('blobs.npz --max_iter 0', 'max_iter'), ('blobs.npz --ae_iter 0', 'ae_iter'), ('blobs.npz --update_interval 0', 'update_interval')], ids=lambda v: v[:40])
+def test_fit_complains(cli, tmp_path, blobs, argv, words):
+    spoil(tmp_path)
+    before = files(tmp_path)
+    argv = argv.split()
+    r = cli('dec_fit', *argv, *(() if '--out' in argv else ('--out', 'o')), *(() if '0' in argv else short))
+    check_complaint(r, 'dec_fit', words)
+    assert files(tmp_path) == before
+
+@pytest.mark.parametrize('name', ['mnist', 'usps', 'coil20'])
+def test_no_network_and_no_data(cli, tmp_path, name):
+    dead = 'http://127.0.0.1:9'
+    env = {v: dead for v in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')} | dict(XDG_CACHE_HOME=str(tmp_path/'cache'), no_proxy='', NO_PROXY='')
+    (tmp_path/'empty').mkdir()
+    r = cli('dec_fit', name, '--root', tmp_path/'empty', '--out', 'o', *short, env=env)
+    check_complaint(r, 'dec_fit', f'^dec_fit: {name} is not in .*empty.* downloading it failed.* put ')
+    assert files(tmp_path) == []
+    check_complaint(cli('dec_fit', name, '--root', tmp_path/'empty', '--no_download', env=env), 'dec_fit', 'download is off')
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+    from dec_tutorial.dec import DEC, Recipe
+    from dec_tutorial.training import Stage
+    path = tmp_path_factory.mktemp('model')/'m.safetensors'
+    DEC(3, recipe=Recipe('tiny', Stage(20, lr=.1), Stage(20, lr=.01), dims=(8, 2)), random_state=0).fit(make_blobs()[0]).save(path)
+    return path
+
+@pytest.mark.parametrize('argv,words', [
+    ('MODEL wide.npz', '32 features, but DEC is expecting 16'), ('foreign.safetensors blobs.npz', 'no complete model'), ('text.safetensors blobs.npz', 'no complete model'),
+    ('half.safetensors blobs.npz', 'no complete model'), ('lost.safetensors blobs.npz', 'no model file'), ('blobs.npz blobs.npz', 'no complete model'), ('MODEL nan.npz', 'row 7, column 3'),
+    ('MODEL nowhere.npz', 'no file'), ('MODEL minst', "'mnist'"), ('MODEL blobs.npz --out blobs.npz/c.csv', 'cannot write'), ('MODEL blobs.npz --out .', 'cannot write'),
+    pytest.param('MODEL blobs.npz --device cuda', '^dec_predict: device .*no GPU', marks=no_gpu), ('MODEL blobs.npz --device banana', '^dec_predict: .banana. names no device')], ids=lambda v: v[:40])
+def test_predict_complains(cli, tmp_path, blobs, model, argv, words):
+    spoil(tmp_path)
+    (tmp_path/'half.safetensors').write_bytes(model.read_bytes()[:len(model.read_bytes())//2])
+    before = files(tmp_path)
+    check_complaint(cli('dec_predict', *argv.replace('MODEL', str(model)).split()), 'dec_predict', words)
+    assert files(tmp_path) == before
+
+def test_usage_errors_are_argparse_s(cli):
+    for argv in (('dec_fit', '--seed', 'three'), ('dec_fit', '--color', 'red'), ('dec_predict',)):
+        r = cli(*argv)
+        assert r.returncode == 2 and 'usage:' in r.stderr and 'Traceback' not in r.stderr
+
+def test_not_enough_memory_is_said(cli, tmp_path, blobs):
+    r = cli('dec_fit', blobs, *short, '--out', 'o', before=(no_memory,))
+    check_complaint(r, 'dec_fit', 'memory')
+
+def no_memory():
+    from dec_tutorial import command_line
+    def run_fit(*args): raise MemoryError
+    command_line.run_fit = run_fit

@@ -1,0 +1,100 @@
+"Every notebook runs, in time, and keeps to the house's form"
+import ast, json, os, re, time
+from functools import cache
+import pytest, yaml
+from conftest import root
+
+nbs = sorted((root/'nbs').glob('*.ipynb'))
+seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))                   # 60 on an idle machine; the machines of CI are not idle
+notebooks = pytest.mark.parametrize('path', nbs, ids=lambda p: p.stem)
+numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()], ids=lambda p: p.stem)
+unseen = {'hide', 'slow', 'cuda', 'notest', 'eval: false', 'output: false', 'include: false'}
+
+@cache
+def cells(path, kind=None):
+    "(number, source, cell) of the cells of a kind"
+    return [(i, ''.join(c['source']), c) for i, c in enumerate(json.loads(path.read_text(encoding='utf-8'))['cells']) if kind in (None, c['cell_type'])]
+
+def directives(src): return {m.strip() for m in re.findall(r'^#\|(.*)$', src, re.M)}
+def names(src): return {d.split(':')[0] for d in directives(src)}
+def figures(path): return [(i, src, c) for i, src, c in cells(path, 'code') if 'fig-cap' in names(src)]
+def pngs(cell): return [''.join(o['data']['image/png']) for o in cell['outputs'] if 'image/png' in o.get('data', {})]
+
+def run(path):
+    from configparser import ConfigParser
+    from nbdev.test import test_nb as run_nb
+    cfg = ConfigParser(delimiters=['=']); cfg.read(root/'settings.ini', encoding='utf-8')
+    cpu = time.process_time()
+    ok, took = run_nb(path, skip_flags=cfg['DEFAULT']['tst_flags'].split(), basepath=path.parent)
+    print(f'{took:.1f} s, {time.process_time() - cpu:.1f} s of the processor')
+    raise SystemExit(not ok)
+
+@notebooks
+def test_runs(path, start):
+    child = start(run, path).finish(seconds)
+    assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
+    assert child.returncode == 0, child.stderr[-6000:]
+    print(f'{path.stem}: {child.stdout.splitlines()[-1]}')
+
+@notebooks
+def test_title_and_promise(path):
+    assert re.fullmatch(r'# [^\n]+\n\n> [^\n]+\s*', cells(path, 'markdown')[0][1]) and cells(path)[0][2]['cell_type'] == 'markdown'
+
+@numbered
+def test_sections_and_name(path):
+    text = '\n'.join(src for _, src, _ in cells(path, 'markdown'))
+    found = re.findall(r'^## (Summary|Exercises|References)$', text, re.M)
+    assert found == ['Summary', 'Exercises', 'References']
+    exported = re.findall(r'^#\| *default_exp (\S+)', '\n'.join(src for _, src, _ in cells(path, 'code')), re.M)
+    assert exported in ([], [path.stem[3:]])
+    assert re.search(r'export', ' '.join(d for _, src, _ in cells(path, 'code') for d in directives(src))) is None or exported
+
+@notebooks
+def test_is_in_the_sidebar(path):
+    listed = yaml.safe_load((root/'nbs'/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']['contents']
+    assert path.name in [f for section in listed for f in section['contents']]
+
+@notebooks
+def test_cells_are_short(path):
+    assert [(i, len(src.splitlines())) for i, src, _ in cells(path) if len(src.splitlines()) > 40] == []
+
+@notebooks
+def test_figures_are_described(path):
+    for i, src, _ in figures(path):
+        d = {k: yaml.safe_load(v) for k, v in re.findall(r'^#\| *([\w-]+): *(.+)$', src, re.M)}
+        assert re.fullmatch(r'fig-[\w-]+', d.get('label', '')) and len(d['fig-cap']) > 10 and len(d.get('fig-alt', '')) > 30, (i, d)
+    labels = [l for _, src, _ in cells(path, 'code') for l in re.findall(r'^#\| *label: *(\S+)', src, re.M)]
+    assert len(labels) == len(set(labels))
+    for i, src, c in cells(path, 'code'): assert not pngs(c) or 'fig-cap' in names(src) or 'alt=' in src, f'cell {i} draws a picture without a description'
+
+def expects_output(src):
+    "Does a cell end by showing something? None where that can't be told"
+    try: body = ast.parse(src).body
+    except SyntaxError: return None                                               # shell commands
+    if not body or not isinstance(body[-1], ast.Expr) or src.rstrip().endswith(';'): return None
+    last = body[-1].value
+    if isinstance(last, ast.Call): return getattr(last.func, 'id', '') in ('print', 'display', 'Markdown', 'Image') or None
+    return isinstance(last, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Compare, ast.Tuple, ast.List, ast.Dict, ast.JoinedStr)) or None
+
+@notebooks
+def test_outputs_are_stored_and_none_is_an_error(path):
+    for i, src, c in cells(path, 'code'):
+        kinds = {o['output_type'] for o in c['outputs']}
+        assert 'error' not in kinds, f'cell {i}'
+        if directives(src) & unseen: continue
+        if 'fig-cap' in names(src): assert pngs(c), f'cell {i} has no picture'
+        elif expects_output(src): assert kinds & {'stream', 'execute_result', 'display_data'}, f'cell {i} has no output: {src[-80:]}'
+
+@notebooks
+def test_links_lead_somewhere(path):
+    for i, src, _ in cells(path, 'markdown'):
+        text = re.sub(r'```.*?```|`[^`\n]*`', '', src, flags=re.S)
+        for target in re.findall(r'\]\(([^)\s]+)\)|(?:href|src)="([^"]+)"', text):
+            target = ''.join(target).split('#')[0]
+            if re.search(r'\.(ipynb|md|png|svg|jpe?g|html)$', target) and '://' not in target: assert (path.parent/target).exists(), f'cell {i}: {target}'
+
+@notebooks
+def test_sizes(path):
+    assert path.stat().st_size < 1.5e6
+    for i, _, c in cells(path, 'code'):
+        for p in pngs(c): assert len(p)*3/4 < 100e3, f'cell {i}: {len(p)*3/4e3:.0f} kB'

@@ -1,0 +1,188 @@
+"A job that is killed at any moment and started again ends as if nothing had happened"
+import json, os, re, signal, time
+from dataclasses import replace
+from pathlib import Path
+import numpy as np, pytest, torch
+from safetensors import safe_open
+from scipy import sparse
+from conftest import Child, files, run_script
+from dec_tutorial import command_line, data, dec, sae, training
+from dec_tutorial.data import DecError
+from dec_tutorial.dec import DEC, Recipe, job_key
+from dec_tutorial.training import Checkpoint, Stage
+
+tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3), cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform', update_interval=15)
+
+@pytest.fixture(scope='module')
+def x(): # points that overlap, so that equal labels are no accident
+    return np.random.default_rng(0).random((300, 20)).astype(np.float32)
+
+def model(folder): # all that a run made: arrays, and what the header tells of its course
+    with safe_open(folder/'model.safetensors', 'pt') as f: arrays, header = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['dec_tutorial'])
+    return arrays, {k: header[k] for k in ('history', 'n_iter', 'stop_reason')}
+
+def assert_same(a, b):
+    (a, head_a), (b, head_b) = model(a), model(b)
+    assert head_a == head_b and a.keys() == b.keys()
+    for k in a: assert torch.equal(a[k], b[k]), k                                  # bit for bit
+
+# ---- What happens inside the child
+def with_tiny(): dec.RECIPES['fast'] = tiny
+def save_always(): Checkpoint.__init__.__defaults__ = (None, -1.)
+
+def watch(log, moment=None, sig=None):
+    "Note every batch in `log`; die at the moment named: 'STAGE T', or a step of the job"
+    def before(module, name, at, times=1):
+        old, left = getattr(module, name), [times]
+        def new(*args, **kw):
+            left[0] -= at == moment and (at != 'saving' or '.checkpoint' in str(args[1]))
+            if at == moment and left[0] == 0: signal.raise_signal(sig)
+            return old(*args, **kw)
+        setattr(module, name, new)
+    step = training.Trainer.step
+    def noted(self):
+        with open(log, 'a') as f: f.write(f'{self.name} {self.t}\n')
+        old_loss = self.loss_func
+        def loss_func(b):
+            loss = old_loss(b)
+            if f'{self.name} {self.t}' == moment: signal.raise_signal(sig)                         # after dropout has drawn, before the step
+            return loss
+        self.loss_func = loss_func
+        try: step(self)
+        finally: self.loss_func = old_loss
+    training.Trainer.step = noted
+    before(command_line, 'raw_kmeans', 'raw k-means')
+    before(dec, 'kmeans_start', 'k-means')
+    before(data.os, 'replace', 'saving', 20)
+    before(command_line, '_report', 'report')
+
+class Watch: # as an argument for `before`, which must be a function without arguments
+    def __init__(self, *args): self.args = args
+    def __call__(self): watch(*self.args)
+
+def run_tiny(folder, tmp, x, out, moment=None, sig=None, setup=(save_always,)):
+    "`dec_fit` with tiny layers that dies at the moment; its batches are noted in OUT.log"
+    np.save(folder/'x.npy', x)
+    argv = ['dec_fit', 'x.npy', '--n_clusters', 4, '--out', out]
+    return Child(tmp, folder, run_script, argv, (with_tiny, *setup, Watch(folder/f'{out}.log', moment, sig))).finish()
+
+@pytest.fixture
+def fit(tmp_path, tmp_path_factory, x): return lambda *args, **kw: run_tiny(tmp_path, tmp_path_factory.mktemp('child'), x, *args, **kw)
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, x): # the folder of a run that nobody disturbed
+    folder = tmp_path_factory.mktemp('whole')
+    assert run_tiny(folder, folder, x, 'whole').returncode == 0
+    assert len(batches(folder/'whole.log')) == len(set(batches(folder/'whole.log'))) == 2*30 + 60 + 60
+    return folder/'whole'
+
+def batches(log): return log.read_text().splitlines()
+
+# ---- The tests
+def test_a_seed_fixes_everything(x):
+    a, b, c = (DEC(4, recipe=tiny, random_state=s).fit(x) for s in (1, 1, 2))
+    assert (a.labels_ == b.labels_).all() and (a.cluster_centers_ == b.cluster_centers_).all() and a.history_ == b.history_
+    assert (a.cluster_centers_ != c.cluster_centers_).any()
+
+moments = ['raw k-means', 'layer 1 of 2 7', 'layer 2 of 2 0', 'autoencoder 17', 'saving', 'k-means', 'clusters 5', 'clusters 30', 'clusters 44', 'report']
+
+@pytest.mark.parametrize('sig', [signal.SIGKILL, signal.SIGINT], ids=['SIGKILL', 'SIGINT'])
+def test_killed_again_and_again(fit, whole, tmp_path, sig):
+    "One job that dies at every moment in turn, against one that lives"
+    for m in moments:
+        r = fit('torn', m, sig)
+        assert r.returncode == (-sig if sig == signal.SIGKILL else 1), (m, r)
+        if sig == signal.SIGINT: assert 'same command goes on' in r.stderr and 'Traceback' not in r.stderr
+        assert not (tmp_path/'torn'/'record.json').exists()
+    r = fit('torn')
+    assert r.returncode == 0, r.stderr
+    assert_same(tmp_path/'torn', whole)
+    once, torn = batches(whole.with_suffix('.log')), batches(tmp_path/'torn.log')
+    assert set(torn) == set(once) and len(torn) <= len(once) + len(moments)         # no life repeats more than the batch that the last one died in
+    assert files(tmp_path/'torn') == files(whole)                                   # no fragment of a file either
+
+@pytest.mark.parametrize('moment', ['layer 1 of 2 7', 'clusters 5', 'clusters 30'])
+def test_ctrl_c_within_a_batch(fit, whole, tmp_path, moment):
+    "The timed save is far away, so what is remembered is what Ctrl-C leaves: it must not be half a batch (dropout drawn, target refreshed)"
+    assert fit('torn', moment, signal.SIGINT, setup=()).returncode == 1
+    assert fit('torn', setup=()).returncode == 0
+    assert_same(tmp_path/'torn', whole)
+
+@pytest.mark.parametrize('sig', [signal.SIGKILL, signal.SIGINT], ids=['SIGKILL', 'SIGINT'])
+def test_killed_from_outside(start, tmp_path, x, sig):
+    "The command as it is, at whatever moment the signal comes"
+    np.save(tmp_path/'x.npy', x)
+    run = lambda out: start(run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--ae_iter', 100, '--max_iter', 40, '--update_interval', 20, '--out', out], (save_each_tenth,))
+    child, deadline = run('torn'), time.time() + 60
+    while time.time() < deadline:
+        time.sleep(.05)
+        saved = [Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt')] if (tmp_path/'torn').exists() else []
+        if saved and saved[0].running and saved[0].running[1]['t'] > 5: break
+    os.kill(child.pid, sig)
+    r = child.finish()
+    assert r.returncode == (-sig if sig == signal.SIGKILL else 1), r
+    [ck] = (Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt'))
+    assert ck.running[0] == 'autoencoder' and 5 < ck.running[1]['t'] < 100 and 'raw k-means' in ck.done
+    again, once = run('torn').finish(), run('whole').finish()
+    assert again.returncode == once.returncode == 0, again.stderr + once.stderr
+    assert_same(tmp_path/'torn', tmp_path/'whole')
+    assert files(tmp_path/'torn') == files(tmp_path/'whole')
+
+def save_each_tenth(): Checkpoint.__init__.__defaults__ = (None, .1)
+
+@pytest.mark.parametrize('harm', [lambda b: b[:len(b)//2], lambda b: b'', lambda b: b'no checkpoint', lambda b: b[:200] + bytes(64) + b[264:]], ids=['cut', 'empty', 'text', 'holes'])
+def test_damaged_checkpoint(fit, whole, tmp_path, harm):
+    fit('torn', 'clusters 20', signal.SIGKILL)
+    [ck] = (tmp_path/'torn').glob('.checkpoint-*.pt')
+    ck.write_bytes(harm(ck.read_bytes()))
+    r = fit('torn')
+    assert r.returncode == 0 and re.search('checkpoint .* cannot be read .* starts over', r.stderr), r.stderr
+    assert_same(tmp_path/'torn', whole)
+    assert batches(tmp_path/'torn.log')[-180:] == batches(whole.with_suffix('.log'))
+
+class Stop(training.Callback):
+    def __init__(self, at): self.at = at
+    def after_batch(self, trainer):
+        if trainer.t == self.at: raise KeyboardInterrupt
+
+@pytest.fixture
+def left(tmp_path, x): # the checkpoint of a run that was interrupted in its KL phase
+    with pytest.raises(KeyboardInterrupt): DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    return tmp_path/'ck.pt'
+
+def test_an_estimator_resumes(left, x):
+    whole = DEC(4, recipe=tiny, random_state=0).fit(x)
+    resumed = DEC(4, recipe=tiny, random_state=0, checkpoint=left, callbacks=[Stop(20)]).fit(x)   # at batch 20 already, so that it never stops there
+    assert (resumed.cluster_centers_ == whole.cluster_centers_).all() and resumed.history_ == whole.history_
+    assert not left.exists()
+
+@pytest.mark.parametrize('what,value', [('random_state', 1), ('n_clusters', 5), ('alpha', 2.), ('n_init', 3), ('max_iter', 61), ('update_interval', 9), ('recipe', replace(tiny, dims=(24, 5)))])
+def test_a_checkpoint_of_another_job_is_refused(left, x, what, value):
+    args, before = dict(n_clusters=4, recipe=tiny, random_state=0, checkpoint=left) | {what: value}, left.read_bytes()
+    with pytest.raises(DecError, match='another job'): DEC(**args).fit(x)
+    assert left.read_bytes() == before
+
+def test_other_points_are_another_job(left, x):
+    y = x.copy(); y[-1, -1] += 1e-3
+    for other in (y, x[:-1]):
+        with pytest.raises(DecError, match='another job'): DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(other)
+
+def test_another_autoencoder_is_another_job(tmp_path, x):
+    one, two = (sae.AutoEncoder(20, (6,), 'uniform', s) for s in (0, 1))
+    make = lambda ae, **kw: DEC(4, recipe=tiny, random_state=0, autoencoder=ae, **kw)
+    with pytest.raises(KeyboardInterrupt): make(one, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    with pytest.raises(DecError, match='another job'): make(two, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    resumed = make(one, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    assert (resumed.cluster_centers_ == make(one).fit(x).cluster_centers_).all()
+
+@pytest.mark.parametrize('kind', [np.asarray, sparse.csr_matrix])
+def test_the_key_of_a_job_sees_the_shape(kind):
+    assert job_key(kind(np.eye(4, 6, dtype=np.float32))) != job_key(kind(np.eye(4, 8, dtype=np.float32)))
+    if kind is np.asarray: assert job_key(np.ones((4, 6), np.float32)) != job_key(np.ones((6, 4), np.float32))
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+def test_resume_on_a_gpu(tmp_path, x):
+    make = lambda **kw: DEC(4, recipe=tiny, random_state=0, device='cuda', precision='float32', **kw)
+    with pytest.raises(KeyboardInterrupt): make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    resumed = make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)       # between two refreshes: the target comes from the file
+    assert np.allclose(resumed.cluster_centers_, make().fit(x).cluster_centers_, atol=1e-4)
