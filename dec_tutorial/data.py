@@ -7,8 +7,8 @@ __all__ = ['DecError', 'atomic_path', 'Dataset', 'check_x', 'check_y', 'load_dat
            'scale_factor', 'show_scales']
 
 # %% ../nbs/00_data.ipynb #0ce3c3fc
-import bz2, csv, difflib, io, os, re, struct, urllib.request, zipfile
-from contextlib import contextmanager
+import csv, difflib, io, math, os, re, urllib.request, zipfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt, seaborn as sns
@@ -26,13 +26,15 @@ def atomic_path(
 ): # a temporary path beside it, renamed to `path` if the block ends well and deleted if it does not
     "Write a file whole or not at all"
     path = Path(path)
-    tmp = path.with_name(f'.{path.name}.{os.getpid()}.part')
+    if not path.name: raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
+    tmp = path.with_name(f'.{path.name[:40]}.{os.getpid()}.part')             # short: file systems take 255 bytes
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield tmp
         os.replace(tmp, path)
     except OSError as e: raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write to") from e
-    finally: tmp.unlink(missing_ok=True) if tmp.parent.is_dir() else None
+    finally:
+        with suppress(OSError): tmp.unlink()
 
 # %% ../nbs/00_data.ipynb #1738a8ab
 @dataclass(frozen=True)
@@ -60,19 +62,23 @@ def check_x(
     what:str='X', # what to call it in an error
 )->np.ndarray: # the points as float32, (n, d); CSR where `x` is sparse
     "The points as a float32 matrix, or a `DecError` that names the first bad cell"
-    if sparse.issparse(x): return _check_sparse(sparse.csr_matrix(x), what)
+    if sparse.issparse(x): return _check_sparse(x, what)
     try:
         raw = np.asarray(x)
         if np.iscomplexobj(raw): raise TypeError('complex numbers')
+        if raw.dtype.kind in 'mM': raise TypeError('dates')
         with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
-    except (ValueError, TypeError) as e:
+    except (ValueError, TypeError, OverflowError, RuntimeError) as e:
         raise DecError(f"{what} holds values that are not real numbers ({e}); encode text and categories as numbers first") from e
-    if out.ndim != 2: raise DecError(f"{what} has shape {out.shape}; expected 2D array with one row a point. Reshape your data, e.g. X.reshape(len(X), -1)")
-    if 0 in out.shape: raise DecError(f"{what} has shape {out.shape}: 0 sample(s) or 0 feature(s) while a minimum of 1 is required; give it points")
+    _check_shape(out.shape, what)
     if not np.isfinite(out.sum(dtype=np.float64)): _name_bad_cell(raw, out, what)
     return out
 
 # %% ../nbs/00_data.ipynb #4638fa6e
+def _check_shape(shape, what):
+    if len(shape) != 2: raise DecError(f"{what} has shape {shape}; expected 2D array with one row a point. Reshape your data, e.g. X.reshape(len(X), -1)")
+    if 0 in shape: raise DecError(f"{what} has shape {shape}: 0 sample(s) or 0 feature(s) while a minimum of 1 is required; give it points")
+
 def _name_bad_cell(raw, x, what):
     bad = ~np.isfinite(x)
     if not bad.any(): return
@@ -81,9 +87,11 @@ def _name_bad_cell(raw, x, what):
     raise DecError(f"{what} contains {kind} at row {i}, column {j} ({bad.sum()} such cell(s) in all); remove or fill them before clustering")
 
 def _check_sparse(x, what):
-    if 0 in x.shape: raise DecError(f"{what} has shape {x.shape}: 0 sample(s) or 0 feature(s) while a minimum of 1 is required; give it points")
+    _check_shape(x.shape, what)
     if np.iscomplexobj(x): raise DecError(f"{what} holds complex numbers (complex data not supported); take their parts or moduli first")
-    out = x.astype(np.float32)
+    if x.dtype.kind not in 'biuf': raise DecError(f"{what} holds values that are not real numbers ({x.dtype}); encode text and categories as numbers first")
+    with np.errstate(over='ignore'): out = sparse.csr_matrix(x).astype(np.float32)     # a copy
+    out.sum_duplicates()
     bad = ~np.isfinite(out.data)
     if bad.any():
         at = np.flatnonzero(bad)[0]
@@ -112,11 +120,13 @@ def _read_npz(path):
         keys = set(f.files)
         if 'x' in keys: x = f['x']
         elif {'data', 'indices', 'indptr', 'shape'} <= keys:
-            x = sparse.csr_matrix((f['data'], f['indices'], f['indptr']), shape=tuple(int(s) for s in f['shape']))
+            data, indices, indptr = f['data'], f['indices'], f['indptr']
+            if indices.dtype.kind not in 'iu' or indptr.dtype.kind not in 'iu' or indptr[-1] != len(data): raise ValueError('indices or indptr do not fit data')
+            x = sparse.csr_matrix((data, indices, indptr), shape=tuple(int(s) for s in f['shape']))
             x.check_format(full_check=True)
         else: raise DecError(f"{path} has arrays {sorted(keys)}; it needs x, or data, indices, indptr and shape")
         y = f['y'] if 'y' in keys else None
-        shape = tuple(int(s) for s in np.atleast_1d(f['image_shape'])) if 'image_shape' in keys else None
+        shape = tuple(np.atleast_1d(f['image_shape']).tolist()) if 'image_shape' in keys else None
     return x, y, shape
 
 def _read_npy(path):
@@ -131,10 +141,21 @@ def _is_number(s):
     try: float(s); return True
     except ValueError: return False
 
+def _header(first, path):
+    "The names of the columns, or None where the first line is a point"
+    numbers = [c.strip() for c in first if _is_number(c)]
+    if len(numbers) == len(first): return None
+    if numbers and numbers not in ([str(i) for i in range(a, a + len(numbers))] for a in (0, 1)):     # columns may be numbered
+        j = next(j for j, c in enumerate(first) if not _is_number(c))
+        raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is no number, though other cells there are; mend it, or put a line of names above")
+    return first
+
 def _read_csv(path):
     with open(path, newline='', encoding='utf-8-sig') as f: rows = [r for r in csv.reader(f) if r]
     if not rows: raise DecError(f"{path} is empty; it needs one row of numbers a point")
-    head = rows.pop(0) if not all(_is_number(c) for c in rows[0]) else [str(j) for j in range(len(rows[0]))]
+    head = _header(rows[0], path)
+    if head: rows.pop(0)
+    else: head = [str(j) for j in range(len(rows[0]))]
     for i, r in enumerate(rows):
         if len(r) != len(head): raise DecError(f"{path}: data row {i} has {len(r)} cells, the first line has {len(head)}; mend that row")
     at = next((j for j, h in enumerate(head) if h.strip().lower() in _LABELS), None)
@@ -149,7 +170,7 @@ def _read_csv(path):
 _READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv}
 
 def _read_file(path):
-    if not path.is_file(): raise DecError(f"there is no file {path}; check the path")
+    if not os.path.isfile(path): raise DecError(f"there is no file {str(path)[:300]}; check the path")
     if path.suffix.lower() not in _READERS: raise DecError(f"{path} is no {', '.join(_READERS)} file; save the table as one of these")
     try: x, y, shape = _READERS[path.suffix.lower()](path)
     except DecError: raise
@@ -158,17 +179,21 @@ def _read_file(path):
 
 # %% ../nbs/00_data.ipynb #e7af0eda
 def _dataset(name, x, y=None, shape=None, what='X'):
-    if not sparse.issparse(x) and x.ndim > 2: x, shape = x.reshape(len(x), -1), shape or x.shape[1:]
+    if not sparse.issparse(x) and x.ndim > 2: x, shape = x.reshape(len(x), math.prod(x.shape[1:])), shape or (x.shape[1:] if x.ndim < 5 else None)
     x = check_x(x, what)
-    if shape is not None and int(np.prod(shape)) != x.shape[1]:
-        raise DecError(f"{what}: image_shape {tuple(shape)} does not fit rows of {x.shape[1]} features; mend or leave out image_shape")
-    return Dataset(name, x, None if y is None else check_y(y, x.shape[0]), shape and tuple(int(s) for s in shape))
+    if shape is not None and not (len(shape) in (2, 3) and all(isinstance(s, (int, np.integer)) and s > 0 for s in shape) and math.prod(map(int, shape)) == x.shape[1]):
+        raise DecError(f"{what}: image_shape {tuple(shape)} does not fit rows of {x.shape[1]} features; give (height, width) or (colours, height, width), or leave it out")
+    return Dataset(name, x, None if y is None else check_y(y, x.shape[0]), shape and tuple(map(int, shape)))
 
 # %% ../nbs/00_data.ipynb #d91cf463
+def _user_path(path):
+    try: return Path(path).expanduser()
+    except RuntimeError as e: raise DecError(f"{path} begins with the home of a user who is not known here; write the folder's full path") from e
+
 def _roots(root):
     first = root or os.environ.get('DEC_TUTORIAL_DATA')
     cache = Path(os.environ.get('XDG_CACHE_HOME', Path.home()/'.cache'))/'dec_tutorial'
-    return [Path(first).expanduser(), cache] if first else [cache]
+    return [_user_path(first), cache] if first else [cache]
 
 def _download_root(roots):
     for r in roots:
@@ -184,12 +209,12 @@ _PLACE = {'mnist': 'the four idx files in MNIST/raw', 'fashion': 'the four idx f
 
 def _fetch(name, get, roots, download):
     "Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can be written"
-    damaged = None
     for r in roots:
         try: return get(r, False)
         except FileNotFoundError: continue
-        except RuntimeError as e: damaged = damaged or (None if re.search('not found|corrupt', str(e), re.I) else e)
-        except Exception as e: raise DecError(f"the {name} files in {r} are damaged ({type(e).__name__}: {e}); delete them and try again") from e
+        except Exception as e:
+            if isinstance(e, RuntimeError) and 'Dataset not found' in str(e): continue                # torchvision's way to say that a file is missing
+            raise DecError(f"the {name} files in {r} are damaged ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else e!r}); delete them and try again") from e
     put = f"put {_PLACE[name]} into {roots[0]}, or name another folder with root=… or DEC_TUTORIAL_DATA"
     if not download: raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and download is off; {put}")
     try: return get(_download_root(roots), True)
@@ -221,7 +246,8 @@ def _coil20(root, download):
     if (root/'coil20.npz').exists(): return _read_npz(root/'coil20.npz')
     path = root/'coil-20-proc.zip'
     if download and not path.exists():
-        with atomic_path(path) as tmp, urllib.request.urlopen(_COIL, timeout=60) as r: tmp.write_bytes(r.read())
+        with urllib.request.urlopen(_COIL, timeout=60) as r: raw = r.read()
+        with atomic_path(path) as tmp: tmp.write_bytes(raw)
     return _coil20_zip(path)
 
 def _coil20_zip(path):
@@ -254,10 +280,10 @@ def load_data(
         get, roots = _LOADERS[name], _roots(root)
         x, y, shape = get(None, False) if name == 'digits' else _fetch(name, get, roots, download)
         return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name))
-    if Path(name).suffix or os.sep in name or Path(name).exists(): return _read_file(Path(name).expanduser())
+    if Path(name).suffix or os.sep in name or os.path.exists(name): return _read_file(_user_path(name))
     near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.4)
     hint = f"did you mean {near[0]!r}? " if near else ''
-    raise DecError(f"no data set is called {name!r}; {hint}Known are {', '.join(_LOADERS)}, and paths of {', '.join(_READERS)} files")
+    raise DecError(f"no data set is called {name[:300]!r}; {hint}Known are {', '.join(_LOADERS)}, and paths of {', '.join(_READERS)} files")
 
 # %% ../nbs/00_data.ipynb #5106d23c
 def set_theme():

@@ -7,7 +7,7 @@ __all__ = ['RECIPES', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmeans_start', '
            'job_key', 'compare_recipes', 'show_training']
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
-import copy, dataclasses, hashlib, itertools, json, math, os, time, warnings
+import copy, dataclasses, hashlib, itertools, json, math, numbers, os, time, warnings
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from fastcore.basics import patch
 from scipy import sparse
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
@@ -44,9 +44,14 @@ def kl_gradients(
     alpha:float=1., # degrees of freedom
 )->tuple: # ∂L/∂z, (n, d_z), and ∂L/∂mu, (k, d_z), of the **sum** over points
     "Gradients of KL(P‖Q) by hand (paper: section 3.1.3, equations 4 and 5)"
+    dtype, z, mu, p = z.dtype, z.double(), mu.double(), p.double()
     d2 = torch.cdist(z, mu, compute_mode='donot_use_mm_for_euclid_dist').square()
-    w = (alpha + 1)/alpha * (p - soft_assign(z, mu, alpha)) / (1 + d2/alpha)    # (n, k)
-    return w.sum(1, keepdim=True)*z - w @ mu, w.sum(0)[:, None]*mu - w.T @ z
+    w = (1 + 1/alpha) * (p - soft_assign(z, mu, alpha)) / (1 + d2/alpha)        # (n, k)
+    dz, dmu = torch.zeros_like(z), torch.zeros_like(mu)
+    for j in range(len(mu)):                                                    # a cluster at a time: never n × k × d_z numbers
+        pull = w[:, j, None]*(z - mu[j])
+        dz, dmu[j] = dz + pull, -pull.sum(0)
+    return dz.to(dtype), dmu.to(dtype)
 
 # %% ../nbs/05_dec.ipynb #e52b98f0
 def kmeans_start(
@@ -161,12 +166,13 @@ def _settings(self:DEC, sparse_x):
     "The recipe with this estimator's own arguments in it"
     r = RECIPES.get(self.recipe) if isinstance(self.recipe, str) else self.recipe
     if not isinstance(r, Recipe): raise DecError(f"no recipe is called {self.recipe!r}; known are {', '.join(RECIPES)}")
-    interval = self.update_interval or (r.update_interval_text if sparse_x and r.update_interval_text else r.update_interval)
+    interval = self.update_interval if self.update_interval is not None else (r.update_interval_text if sparse_x and r.update_interval_text else r.update_interval)
     cluster = r.cluster if self.max_iter is None else replace(r.cluster, n_iter=self.max_iter, epochs=None)
-    for name, v, low in (('update_interval', interval, 1), ('max_iter', cluster.n_iter, 1), ('n_init', self.n_init, 1)):
-        if not (isinstance(v, (int, np.integer)) and v >= low): raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
+    for name, v, low in (('update_interval', interval, 1), ('max_iter', cluster.n_iter, 1), ('n_init', self.n_init, 1), ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
+        if not (isinstance(v, (int, np.integer)) and not isinstance(v, bool) and v >= low): raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
     tol = r.tol if self.tol is None else self.tol
-    if not 0 <= tol <= 1: raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
+    if not (isinstance(self.alpha, numbers.Real) and self.alpha > 0): raise DecError(f"alpha must be a number greater than 0, not {self.alpha!r}")
+    if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1): raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
     return replace(r, update_interval=int(interval), cluster=cluster, tol=tol)
 
 @patch
@@ -200,6 +206,7 @@ def _open_checkpoint(self:DEC, x, r, seed):
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     if self.autoencoder is not None:
+        if not isinstance(self.autoencoder, AutoEncoder): raise DecError(f"autoencoder must be a trained AutoEncoder, not {self.autoencoder!r}")
         if self.autoencoder.d != rows.d: raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has {rows.d}")
         return copy.deepcopy(self.autoencoder).to(rows.device), []
     ae = AutoEncoder(rows.d, r.dims, r.init, seed).to(rows.device)
@@ -236,8 +243,10 @@ def fit(self:DEC,
 # %% ../nbs/05_dec.ipynb #fb29e0c8
 @patch
 def _draw_seed(self:DEC):
-    if isinstance(self.random_state, (int, np.integer)): return int(self.random_state)
-    return int(check_random_state(self.random_state).randint(2**31 - 1))
+    s = self.random_state
+    if isinstance(s, (int, np.integer)) and 0 <= s < 2**32: return int(s)
+    if s is not None and not isinstance(s, np.random.RandomState): raise DecError(f"random_state must be a whole number from 0 to {2**32 - 1}, a RandomState or None, not {s!r}")
+    return int(check_random_state(s).randint(2**31 - 1))
 
 @patch
 def _start(self:DEC, ae, rows, seed, ck):
@@ -334,12 +343,20 @@ def save(self:DEC,
                   scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     arrays |= dict(mu=self.layer_.mu.detach().cpu(), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
-    with atomic_path(path) as tmp: save_file(arrays, tmp, dict(dec_tutorial=json.dumps(header)))
+    with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header))))
 
 # %% ../nbs/05_dec.ipynb #7bf7e1d0
-def _stage(d): return d and Stage(**d)
+def _recipe(d):
+    return Recipe(**(d | dict(pretrain=d['pretrain'] and Stage(**d['pretrain']), finetune=Stage(**d['finetune']), cluster=Stage(**d['cluster']), dims=tuple(d['dims']))))
 
-def _recipe(d): return Recipe(**(d | {s: _stage(d[s]) for s in ('pretrain', 'finetune', 'cluster')} | dict(dims=tuple(d['dims']))))
+def _check_model(h, t, ae):
+    k, number = h['n_clusters'], lambda v: isinstance(v, numbers.Real) and v > 0
+    if h['format'] != 1: raise ValueError(f"format {h['format']} instead of 1")
+    if not (isinstance(k, int) and t['mu'].shape == (k, ae.dims[-1]) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
+    if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
+    if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
+    l, s = t['labels'], t['kmeans_labels']
+    if not (l.ndim == 1 and l.shape == s.shape and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
 
 def _read_model(path):
     if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")
@@ -354,14 +371,14 @@ def load(cls:DEC,
     device:str='auto', # where to put it
 )->DEC: # fitted
     "Read a model back; nothing in the file is executed"
-    h, t = _read_model(path)
+    where, (h, t) = pick_device(device), _read_model(path)
     try:
         m = cls(h['n_clusters'], recipe=_recipe(h['recipe']), alpha=h['alpha'], n_init=h['n_init'], random_state=h['random_state'], device=device, precision=h['precision'])
         widths = [t[f'encoder.{2*i}.weight'].shape for i in range(len(h['recipe']['dims']))]
         ae = AutoEncoder(widths[0][1], [w[0] for w in widths])
         ae.load_state_dict({k: v for k, v in t.items() if k.startswith(('encoder', 'decoder'))})
-        m.autoencoder_, m.layer_ = ae.to(pick_device(device)), ClusterLayer(t['mu'], h['alpha']).to(pick_device(device))
-        if t['mu'].shape != (h['n_clusters'], widths[-1][0]): raise ValueError('centroids of another shape')
+        _check_model(h, t, ae)
+        m.autoencoder_, m.layer_ = ae.to(where), ClusterLayer(t['mu'], h['alpha']).to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['mu'].numpy()
         m.n_iter_, m.stop_reason_, m.history_, m.seconds_ = h['n_iter'], h['stop_reason'], h['history'], h['seconds']

@@ -32,7 +32,7 @@ def contingency(
 )->np.ndarray: # (classes, clusters), counts
     "How often each class fell into each cluster"
     y, c = np.asarray(y), np.asarray(c)
-    if y.shape != c.shape or y.ndim != 1: raise DecError(f"classes {y.shape} and clusters {c.shape} must be two lists of the same length")
+    if y.shape != c.shape or y.ndim != 1 or not len(y): raise DecError(f"classes {y.shape} and clusters {c.shape} must be two lists of the same length, at least 1")
     return contingency_matrix(y, c)
 
 # %% ../nbs/06_evaluation.ipynb #76269aa3

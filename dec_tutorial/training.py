@@ -7,7 +7,7 @@ __all__ = ['BatchStream', 'Rows', 'apply_chunked', 'Stage', 'show_schedule', 'pi
            'seeded', 'Callback', 'Trainer', 'progress_bar', 'Checkpoint']
 
 # %% ../nbs/01_training.ipynb #289ae05e
-import math, os, sys, time, warnings
+import io, math, os, sys, time, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +91,9 @@ class Stage:
     dropout:float=0. # rate of the noise, where a phase has noise
     noise_on:str='all' # 'all': every input and code of a pair; 'hidden': not the raw data and not the embedding
     reset_momentum:bool=False # forget momentum at every refresh of the target (KL phase)
+    def __post_init__(self):
+        for name, known in (('optimizer', ('sgd', 'adam')), ('order', ('shuffle', 'file')), ('noise_on', ('all', 'hidden'))):
+            if getattr(self, name) not in known: raise DecError(f"{name} must be {' or '.join(map(repr, known))}, not {getattr(self, name)!r}")
 
 # %% ../nbs/01_training.ipynb #3c77501b
 @patch
@@ -146,7 +149,7 @@ def pick_device(
     "The GPU if there is one, else the CPU; or the device you name"
     if str(device) == 'auto': return torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     try: d = torch.device(device)
-    except RuntimeError as e: raise DecError(f"{device!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
+    except (RuntimeError, TypeError) as e: raise DecError(f"{device!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
     if d.type not in ('cpu', 'cuda'): raise DecError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'")
     if d.type == 'cuda' and not torch.cuda.is_available(): raise DecError("device 'cuda' was asked for, but PyTorch sees no GPU here; use 'cpu' or 'auto'")
     return d
@@ -314,7 +317,8 @@ class Checkpoint:
             except Exception as e: warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); the job starts over")
     def save(self):
         if not self.path: return
-        with atomic_path(self.path) as tmp: torch.save(dict(done=self.done, running=self.running), tmp)
+        torch.save(dict(done=self.done, running=self.running), raw := io.BytesIO())
+        with atomic_path(self.path) as tmp: tmp.write_bytes(raw.getbuffer())
     def once(self,
         name:str, # of the step
         func, # () -> tensors, numbers, strings, or dicts and lists of them

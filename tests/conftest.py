@@ -4,7 +4,6 @@ os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
 os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
 import multiprocessing, runpy, signal, subprocess, sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 import numpy as np, pytest
 
@@ -28,7 +27,7 @@ class Child:
         self.out, self.err, self.args = tmp/'stdout', tmp/'stderr', args
         self.process = forks.Process(target=_in_child, args=(self.out, self.err, cwd, env, func, args), daemon=True)
         self.process.start(); self.pid = self.process.pid
-    def finish(self, timeout=60):
+    def finish(self, timeout=120):
         self.process.join(timeout)
         late = self.process.exitcode is None
         if late: self.process.kill(); self.process.join()
@@ -58,9 +57,9 @@ def make_blobs(n=200, d=16, k=3, seed=0): # well separated, in [0, 1]
     return (rng.random((k, d))[y] + .05*rng.standard_normal((n, d))).clip(0, 1).astype(np.float32), y
 
 @pytest.fixture
-def blobs(tmp_path): # a labelled file of little pictures
+def blobs(tmp_path): # a labelled file
     x, y = make_blobs()
-    np.savez(tmp_path/'blobs.npz', x=x, y=y, image_shape=(4, 4))
+    np.savez(tmp_path/'blobs.npz', x=x, y=y)
     return tmp_path/'blobs.npz'
 
 def files(folder): return sorted(str(f.relative_to(folder)) for f in folder.rglob('*') if f.is_file())

@@ -30,11 +30,11 @@ def run(path):
     raise SystemExit(not ok)
 
 @notebooks
-def test_runs(path, start):
+def test_runs(path, start, capsys):
     child = start(run, path).finish(seconds)
     assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
     assert child.returncode == 0, child.stderr[-6000:]
-    print(f'{path.stem}: {child.stdout.splitlines()[-1]}')
+    with capsys.disabled(): print(f' {path.stem}: {child.stdout.splitlines()[-1]} ', end='')
 
 @notebooks
 def test_title_and_promise(path):

@@ -39,8 +39,9 @@ def test_modules_and_notebooks_are_in_step(copy):
     assert [f for f in old if old[f] != new[f]] == [], 'run nbdev_export and nbdev_clean'
 
 # ---- Addresses
-def test_links_are_in_step():
-    r = subprocess.run([sys.executable, '.ci/links', '--check'], cwd=root, capture_output=True, text=True)
+@pytest.mark.parametrize('tool', ['links', 'readme'])
+def test_what_ci_writes_is_in_step(tool):
+    r = subprocess.run([sys.executable, f'.ci/{tool}', '--check'], cwd=root, capture_output=True, text=True)
     assert r.returncode == 0, r.stdout + r.stderr
 
 def test_the_owner_is_named_in_one_place(copy):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np, pytest, torch
 from safetensors import safe_open
 from scipy import sparse
-from conftest import Child, files, run_script
+from conftest import Child, files, run_script, small
 from dec_tutorial import command_line, data, dec, sae, training
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe, job_key
@@ -110,9 +110,9 @@ def test_ctrl_c_within_a_batch(fit, whole, tmp_path, moment):
 
 @pytest.mark.parametrize('sig', [signal.SIGKILL, signal.SIGINT], ids=['SIGKILL', 'SIGINT'])
 def test_killed_from_outside(start, tmp_path, x, sig):
-    "The command as it is, at whatever moment the signal comes"
+    "At whatever moment the signal comes"
     np.save(tmp_path/'x.npy', x)
-    run = lambda out: start(run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--ae_iter', 100, '--max_iter', 40, '--update_interval', 20, '--out', out], (save_each_tenth,))
+    run = lambda out: start(run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--ae_iter', 1200, '--max_iter', 40, '--update_interval', 20, '--out', out], (small, save_each_tenth))
     child, deadline = run('torn'), time.time() + 60
     while time.time() < deadline:
         time.sleep(.05)
@@ -122,7 +122,7 @@ def test_killed_from_outside(start, tmp_path, x, sig):
     r = child.finish()
     assert r.returncode == (-sig if sig == signal.SIGKILL else 1), r
     [ck] = (Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt'))
-    assert ck.running[0] == 'autoencoder' and 5 < ck.running[1]['t'] < 100 and 'raw k-means' in ck.done
+    assert ck.running[0] == 'autoencoder' and 5 < ck.running[1]['t'] < 1200 and 'raw k-means' in ck.done
     again, once = run('torn').finish(), run('whole').finish()
     assert again.returncode == once.returncode == 0, again.stderr + once.stderr
     assert_same(tmp_path/'torn', tmp_path/'whole')
