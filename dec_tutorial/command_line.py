@@ -35,7 +35,7 @@ def raw_kmeans(
 def _records(ds, dec, raw, common):
     "The three rows as records; the seconds of a row are those of everything it needs"
     ae, km, cl = (dec.seconds_[s] for s in ('autoencoder', 'kmeans', 'clusters'))
-    rows = [('k-means', raw['labels'].numpy(), dict(recipe=None, iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
+    rows = [('k-means', raw['labels'].numpy(), dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
             ('AE+k-means', dec.kmeans_labels_, dict(iterations=sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes')), seconds=ae + km)),
             ('DEC', dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
     out = [make_record('fit', ds.name, ds.n, m, ds.y, l, **(common | more)) for m, l, more in rows]
@@ -112,14 +112,6 @@ def _out_folder(out):
     except OSError as e: raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with --out") from e
     return out
 
-def _shortened(recipe, ae_iter, max_iter):
-    "The named recipe, its autoencoder and its KL phase cut to so many mini-batches"
-    if recipe not in RECIPES: raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
-    for name, v in (('--ae_iter', ae_iter), ('--max_iter', max_iter)):
-        if v is not None and v < 1: raise DecError(f"{name} must be at least 1, not {v}")
-    r, cut = RECIPES[recipe], lambda s, n: s if s is None or n is None else replace(s, n_iter=n, epochs=None)
-    return replace(r, pretrain=cut(r.pretrain, ae_iter), finetune=cut(r.finetune, ae_iter), cluster=cut(r.cluster, max_iter))
-
 # %% ../nbs/07_command_line.ipynb #efdddc9e
 def run_fit(
     ds:Dataset, # points, and classes where known
@@ -137,11 +129,12 @@ def run_fit(
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     k = n_clusters or ds.n_classes
     if not k: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
-    r, dev, out = _shortened(recipe, ae_iter, max_iter), pick_device(device), Path(out)
-    train_rows = ds.n_train if r.train_part else None
-    what = dict(k=k, recipe=asdict(r), seed=seed, interval=update_interval, precision=prec, rows=train_rows)
-    dec = DEC(k, recipe=r, update_interval=update_interval, random_state=seed, device=device, precision=prec, train_rows=train_rows)
-    dec._check_k(ds.n); dec._settings(sparse.issparse(ds.x)); scale_factor(ds.x, r.scale)      # complain before an hour is spent
+    dev, out = pick_device(device), Path(out)
+    dec = DEC(k, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
+    r = dec._settings(sparse.issparse(ds.x))
+    if r.train_part: dec.set_params(train_rows=ds.n_train)
+    dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)       # complain before an hour is spent
+    what = dict(k=k, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
     ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
     raw = ck.once('raw k-means', lambda: raw_kmeans(ds.x, k, seed=seed))
     dec.set_params(checkpoint=ck).fit(ds.x)

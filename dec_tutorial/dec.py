@@ -145,6 +145,7 @@ class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a `Recipe` of your own
         update_interval:int|None=None, # mini-batches between two refreshes of the target; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
+        ae_iter:int|None=None, # mini-batches of the autoencoder, and of each greedy layer; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
         alpha:float=1., # degrees of freedom of Student's t
         n_init:int=20, # restarts of k-means
@@ -156,7 +157,7 @@ class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
         callbacks=(), # `Callback`s of the KL phase
         checkpoint=None, # path of a file to resume from after a kill; or a `Checkpoint`
     ):
-        self.n_clusters, self.recipe, self.update_interval, self.tol, self.max_iter = n_clusters, recipe, update_interval, tol, max_iter
+        self.n_clusters, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, recipe, update_interval, tol, ae_iter, max_iter
         self.alpha, self.n_init, self.random_state, self.device, self.precision = alpha, n_init, random_state, device, precision
         self.train_rows, self.autoencoder, self.callbacks, self.checkpoint = train_rows, autoencoder, callbacks, checkpoint
 
@@ -167,13 +168,13 @@ def _settings(self:DEC, sparse_x):
     r = RECIPES.get(self.recipe) if isinstance(self.recipe, str) else self.recipe
     if not isinstance(r, Recipe): raise DecError(f"no recipe is called {self.recipe!r}; known are {', '.join(RECIPES)}")
     interval = self.update_interval if self.update_interval is not None else (r.update_interval_text if sparse_x and r.update_interval_text else r.update_interval)
-    cluster = r.cluster if self.max_iter is None else replace(r.cluster, n_iter=self.max_iter, epochs=None)
-    for name, v, low in (('update_interval', interval, 1), ('max_iter', cluster.n_iter, 1), ('n_init', self.n_init, 1), ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
+    cut = lambda s, n: s if s is None or n is None else replace(s, n_iter=n, epochs=None)
+    for name, v, low in (('update_interval', interval, 1), ('ae_iter', 1 if self.ae_iter is None else self.ae_iter, 1), ('max_iter', 1 if self.max_iter is None else self.max_iter, 1), ('n_init', self.n_init, 1), ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
         if not (isinstance(v, (int, np.integer)) and not isinstance(v, bool) and v >= low): raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
     tol = r.tol if self.tol is None else self.tol
     if not (isinstance(self.alpha, numbers.Real) and self.alpha > 0): raise DecError(f"alpha must be a number greater than 0, not {self.alpha!r}")
     if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1): raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
-    return replace(r, update_interval=int(interval), cluster=cluster, tol=tol)
+    return replace(r, update_interval=int(interval), tol=tol, pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter), cluster=cut(r.cluster, self.max_iter))
 
 @patch
 def _check_k(self:DEC, n):

@@ -23,7 +23,7 @@ from .data import DecError, as_image, atomic_path, load_data, set_theme
 from .training import Callback, Rows, Stage, apply_chunked
 from .sae import AutoEncoder
 from .soft_assignment import soft_assign
-from .dec import DEC, RECIPES, Recipe
+from .dec import DEC, RECIPES, Recipe, show_training
 
 # %% ../nbs/06_evaluation.ipynb #baf02703
 def contingency(

@@ -146,7 +146,7 @@ def check_complaint(r, prog, words):
     ('blobs.npz --n_clusters 300', 'fewer than n_clusters=300'), *((f'blobs.npz --n_clusters {k}', f'n_clusters is {k}') for k in (1, 0, -2)),
     ('blobs.npz --recipe quick', "'quick'.*paper"), ('blobs.npz --out blobs.npz/below', 'cannot write .*--out'), ('blobs.npz --out blobs.npz', 'cannot write .*--out'),
     pytest.param('blobs.npz --device cuda', 'no GPU', marks=no_gpu), ('blobs.npz --device banana', 'no device'), ('blobs.npz --precision fp8', 'precision'),
-    ('blobs.npz --seed -1', 'seed'), ('blobs.npz --max_iter 0', 'max_iter'), ('blobs.npz --ae_iter 0', 'ae_iter'), ('blobs.npz --update_interval 0', 'update_interval')], ids=lambda v: v[:40])
+    ('blobs.npz --seed -1', 'seed|random_state'), ('blobs.npz --max_iter 0', 'max_iter'), ('blobs.npz --ae_iter 0', 'ae_iter'), ('blobs.npz --update_interval 0', 'update_interval')], ids=lambda v: v[:40])
 def test_fit_complains(cli, tmp_path, blobs, argv, words):
     spoil(tmp_path)
     before = files(tmp_path)

@@ -114,10 +114,11 @@ def test_killed_from_outside(start, tmp_path, x, sig):
     np.save(tmp_path/'x.npy', x)
     run = lambda out: start(run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--ae_iter', 1200, '--max_iter', 40, '--update_interval', 20, '--out', out], (small, save_each_tenth))
     child, deadline = run('torn'), time.time() + 60
-    while time.time() < deadline:
+    while time.time() < deadline and child.process.exitcode is None:
         time.sleep(.05)
         saved = [Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt')] if (tmp_path/'torn').exists() else []
         if saved and saved[0].running and saved[0].running[1]['t'] > 5: break
+    assert child.process.exitcode is None, child.finish().stderr
     os.kill(child.pid, sig)
     r = child.finish()
     assert r.returncode == (-sig if sig == signal.SIGKILL else 1), r
