@@ -6,9 +6,9 @@
 __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/07_command_line.ipynb #fde34084
-import base64, csv, html, os, sys, time
+import base64, csv, html, os, shlex, sys, time
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch, matplotlib.pyplot as plt
 from fastcore.script import Param, call_parse
@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from .data import DecError, Dataset, as_image, atomic_path, load_data, scale_factor, set_theme, show_samples
 from .training import Checkpoint, Rows, pick_device, precision
-from .dec import DEC, RECIPES, job_key, show_training
+from .dec import DEC, job_key, show_training
 from .evaluation import flat, make_record, scores, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
 
 # %% ../nbs/07_command_line.ipynb #ec34647d
@@ -68,7 +68,7 @@ def _pictures(ds, dec):
            ('confidence', 'Sizes of the clusters, and how confident the assignments are.', lambda: show_confidence(q)),
            ('training', 'The KL phase: loss, and share of points that changed cluster at each refresh of the target.', lambda: show_training(dec))]
     if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_)))
-    if ds.image_shape:
+    if ds.image_shape and not sparse.issparse(ds.x):
         out[:0] = [('top', 'The ten points that each cluster is surest of.', lambda: show_top(ds.x, q, ds.image_shape)), ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
                    ('reconstructions', 'Points, and what the decoder makes of their codes after DEC has changed the encoder: DEC does not ask it to stay invertible.', lambda: _reconstructions(ds, dec))]
     return out
@@ -97,7 +97,7 @@ def _write_all(ds, dec, records, table, out):
     pictures = []
     for name, caption, draw in _pictures(ds, dec):
         fig = draw()
-        with atomic_path(out/f'{name}.png') as tmp: fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
+        with atomic_path(out/f'{name}.png') as tmp: fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
         plt.close(fig)
         pictures.append(((out/f'{name}.png').read_bytes(), caption))
     dec.save(out/'model.safetensors')
@@ -127,9 +127,10 @@ def run_fit(
     command:str|None=None, # for the record
 )->tuple: # the fitted `DEC`, its records, and a table to print
     "Fit, score, draw and save; killed and called again, it goes on where it was"
-    k = n_clusters or ds.n_classes
-    if not k: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
+    k = ds.n_classes if n_clusters is None else n_clusters
+    if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
     dev, out = pick_device(device), Path(out)
+    with precision(prec, dev) as p: used = {'highest': 'float32', 'high': 'tf32', 'medium': 'bf16'}[p]
     dec = DEC(k, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
     r = dec._settings(sparse.issparse(ds.x))
     if r.train_part: dec.set_params(train_rows=ds.n_train)
@@ -138,7 +139,6 @@ def run_fit(
     ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
     raw = ck.once('raw k-means', lambda: raw_kmeans(ds.x, k, seed=seed))
     dec.set_params(checkpoint=ck).fit(ds.x)
-    with precision(prec, dev) as p: used = {'highest': 'float32', 'high': 'tf32', 'medium': 'bf16'}[p]
     given = dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     common = dict(recipe=recipe, seed=seed, params={n: v for n, v in given.items() if v is not None}, command=command, precision=used,
                   device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
@@ -182,7 +182,7 @@ def dec_fit(
         for name, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items(): words += [f'--{name}', v] if v is not None else []
         words += [w for name, v in (('--device', device), ('--precision', precision)) if v != 'auto' for w in (name, v)]
         print(ds)
-        dec, _, table = run_fit(ds, folder, n_clusters, recipe, seed, update_interval, ae_iter, max_iter, device, precision, ' '.join(map(str, words)))
+        dec, _, table = run_fit(ds, folder, n_clusters, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
         print(f"\n{table}\n\nstopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194

@@ -163,6 +163,7 @@ def _read_csv(path):
     for i, r in enumerate(rows):
         for j in keep:
             if not _is_number(r[j]): raise DecError(f"{path}: {r[j]!r} at data row {i}, column {j} ({head[j]}) is no number; encode or drop that column")
+            if not np.isfinite(float(r[j])): raise DecError(f"{path} contains {'NaN' if np.isnan(float(r[j])) else 'infinity'} at row {i}, column {j} ({head[j]}); remove or fill it before clustering")
     x = np.array([[float(r[j]) for j in keep] for r in rows], dtype=np.float64).reshape(len(rows), len(keep))
     return x, None if at is None else np.array([r[at] for r in rows]), None
 

@@ -76,6 +76,8 @@ class Refresh(Callback):
     ):
         self.assign, self.interval, self.tol, self.target = assign, interval, tol, target
         self.labels, self.p, self.changes = labels.cpu(), None, []            # changes: (iteration, share)
+    def before_fit(self, trainer):
+        if self.p is not None: self.p = self.p.to(trainer.device)           # after a resume
     def before_batch(self, trainer):
         if trainer.t % self.interval: return
         q = self.assign()
@@ -189,17 +191,19 @@ def job_key(
     **what, # everything else that the result depends on, as JSON knows it
 )->str: # 16 hexadecimal digits
     "A name for a job: the same for the same points and arguments, else another"
-    h = hashlib.blake2b(json.dumps(what, sort_keys=True, default=str).encode(), digest_size=8)
+    h = hashlib.blake2b(json.dumps(what | dict(shape=x.shape), sort_keys=True, default=str).encode(), digest_size=8)
     for a in ((x.data, x.indices, x.indptr) if sparse.issparse(x) else (np.ascontiguousarray(x),)): h.update(a.view(np.uint8).data)
     return h.hexdigest()
 
 # %% ../nbs/05_dec.ipynb #f5876b4b
+def _digest(net): return net and hashlib.blake2b(b''.join(v.detach().cpu().numpy().tobytes() for v in net.state_dict().values()), digest_size=8).hexdigest()
+
 @patch
 def _open_checkpoint(self:DEC, x, r, seed):
     if isinstance(self.checkpoint, Checkpoint): return self.checkpoint
     if self.checkpoint is None: return Checkpoint()
     ck = Checkpoint(self.checkpoint)
-    key = job_key(x, recipe=dataclasses.asdict(r), k=int(self.n_clusters), alpha=self.alpha, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows)
+    key = job_key(x, recipe=dataclasses.asdict(r), k=int(self.n_clusters), alpha=self.alpha, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder))
     if ck.done.setdefault('key', key) != key:
         raise DecError(f"checkpoint {self.checkpoint} belongs to another job (other data, arguments or seed); delete it or name another file")
     return ck
@@ -328,7 +332,7 @@ def show_training(dec):
     "KL loss, and share of points that changed cluster at each refresh"
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
     axs[0].plot(*zip(*dec.history_['clusters'])); axs[0].set(xlabel='mini-batch', ylabel='KL loss')
-    t, c = zip(*dec.history_['changes'][1:])
+    t, c = np.array(dec.history_['changes'][1:]).reshape(-1, 2).T
     axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.'); axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
     axs[1].set(xlabel='mini-batch', ylabel='share of points changed')
     return fig

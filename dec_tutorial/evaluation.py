@@ -112,18 +112,19 @@ def flat(
     z, # points or codes, (n, d), dense or sparse
 )->np.ndarray: # (n, 2)
     "The plane of the two largest principal components"
+    if z.shape[1] == 1: return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
     return TruncatedSVD(2, random_state=0).fit_transform(z) if sparse.issparse(z) else PCA(2, random_state=0).fit_transform(z)
 
 def show_flat(
     stations, # list of (title, coordinates (n, 2))
     colour, # classes or clusters, (n,)
-    most:int=3000, # points drawn
+    most:int=2000, # points drawn
 ):
     "Scatter plots side by side, one colour a class or cluster"
     pick = np.random.default_rng(0).permutation(len(colour))[:most]
     fig, axs = plt.subplots(1, len(stations), figsize=(2.9*len(stations), 2.7), squeeze=False)
     for ax, (title, xy) in zip(axs[0], stations):
-        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=3, rasterized=True)
+        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=1.5, lw=0)
         ax.set(title=title, xticks=[], yticks=[])
     return fig
 
@@ -177,7 +178,7 @@ def read_records(
     **where, # fields to select by, e.g. dataset='mnist'
 )->list: # of dictionaries
     "Records from a file, or those that ship with the package"
-    files = [Path(path)] if path else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir() if f.name.endswith('.json')), key=lambda f: f.name)
+    files = [Path(path)] if path else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir() if f.name.endswith('.json') and f.name != 'selection.json'), key=lambda f: f.name)
     try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
     except (OSError, ValueError) as e: raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
     return [r for r in found if all(r.get(k) == v for k, v in where.items())]

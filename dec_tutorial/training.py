@@ -7,7 +7,7 @@ __all__ = ['BatchStream', 'Rows', 'apply_chunked', 'Stage', 'show_schedule', 'pi
            'seeded', 'Callback', 'Trainer', 'progress_bar', 'Checkpoint']
 
 # %% ../nbs/01_training.ipynb #289ae05e
-import io, math, os, sys, time, warnings
+import io, math, os, signal, sys, time, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,11 +252,22 @@ def progress_bar(total, done=0, name=''):
     return tqdm(total=total, initial=done, desc=name, disable=quiet, unit='batch', leave=False, mininterval=.5 if sys.stderr.isatty() or 'ipykernel' in sys.modules else 60)
 
 # %% ../nbs/01_training.ipynb #7451c5b4
+@contextmanager
+def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
+    "Ctrl-C waits for the end of the batch: half a batch (dropout drawn, target refreshed) must never be saved"
+    asked = []
+    try: before = signal.signal(signal.SIGINT, lambda *_: asked.append(1))
+    except ValueError: before = None                                            # not the main thread: Ctrl-C does not come here
+    try: yield asked
+    finally:
+        if before is not None: signal.signal(signal.SIGINT, before)
+    if asked: raise KeyboardInterrupt
+
 @patch
 def fit(self:Trainer)->Trainer:
     "Run to the end, or to the first `stop_reason`"
     start, before = time.perf_counter(), self.seconds
-    with seeded(self.seed, self.device), progress_bar(self.n_iter, self.t, self.name) as bar:
+    with seeded(self.seed, self.device), progress_bar(self.n_iter, self.t, self.name) as bar, _whole_batches() as asked:
         if getattr(self, 'rng', None) is not None: self._set_rng(self.rng)
         for cb in self.callbacks: cb.before_fit(self)
         try:
@@ -268,6 +279,7 @@ def fit(self:Trainer)->Trainer:
                 if self.t % self.log_every == 0 or self.t == self.n_iter: self.log(bar)
                 self.seconds = before + time.perf_counter() - start
                 for cb in self.callbacks: cb.after_batch(self)
+                if asked: raise KeyboardInterrupt
         except KeyboardInterrupt:
             for cb in self.callbacks: cb.on_interrupt(self)
             raise
@@ -330,7 +342,7 @@ class Checkpoint:
         return self.done[name]
     def clear(self): # after the job has ended well
         self.done, self.running = {}, None
-        if self.path: self.path.unlink(missing_ok=True)
+        for f in [self.path, *self.path.parent.glob(f'.{self.path.name}.*.part')] if self.path else (): f.unlink(missing_ok=True)
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):
