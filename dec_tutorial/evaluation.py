@@ -101,7 +101,7 @@ def show_top(
 ):
     "A row of pictures for each cluster: its surest points"
     top = top_points(q, m)
-    fig, axs = plt.subplots(*top.shape, figsize=(.5*m + .3, .5*len(top)), squeeze=False)
+    fig, axs = plt.subplots(*top.shape, figsize=(.36*m + .3, .36*len(top)), squeeze=False)
     for j, (row, idx) in enumerate(zip(axs, top)):
         for ax, i in zip(row, idx): ax.imshow(as_image(x[i], image_shape)); ax.set(xticks=[], yticks=[]); ax.spines[:].set_visible(False)
         row[0].set_ylabel(j, rotation=0, ha='right', va='center')
@@ -124,7 +124,7 @@ def show_flat(
     pick = np.random.default_rng(0).permutation(len(colour))[:most]
     fig, axs = plt.subplots(1, len(stations), figsize=(2.9*len(stations), 2.7), squeeze=False)
     for ax, (title, xy) in zip(axs[0], stations):
-        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=1.5, lw=0)
+        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=3, lw=0, antialiased=False)
         ax.set(title=title, xticks=[], yticks=[])
     return fig
 
