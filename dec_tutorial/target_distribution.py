@@ -27,12 +27,12 @@ def target_distribution(
 def show_sharpening(sizes=(.2, .5, .8)):
     "p over q for two clusters, the first holding each share of all points"
     q = torch.linspace(0, 1, 201)
-    fig, ax = plt.subplots(figsize=(4.4, 3.2))
+    fig, ax = plt.subplots(figsize=(6, 3.2))
     for s in sizes:
         w1, w2 = q**2/s, (1 - q)**2/(1 - s)
         ax.plot(q, w1/(w1 + w2), label=f'holds {s:.0%} of the points')
     ax.plot(q, q, color='.7', ls='--', lw=1)
-    ax.set(xlabel='q of the first cluster', ylabel='p of the first cluster', aspect='equal'); ax.legend(title='the first cluster', fontsize=8, title_fontsize=8)
+    ax.set(xlabel='q of the first cluster', ylabel='p of the first cluster', aspect='equal'); ax.legend(title='the first cluster', fontsize=8, title_fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
     return fig
 
 # %% ../nbs/04_target_distribution.ipynb #ed1e6c37
