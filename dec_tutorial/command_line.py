@@ -6,12 +6,13 @@
 __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/07_command_line.ipynb #fde34084
-import base64, csv, html, os, shlex, sys, time
+import base64, csv, html, os, shlex, sys, time, typing
 from contextlib import contextmanager
+from functools import wraps
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch, matplotlib.pyplot as plt
-from fastcore.script import Param, call_parse
+from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
 from .data import DecError, Dataset, as_image, atomic_path, load_data, scale_factor, set_theme, show_samples
@@ -158,21 +159,40 @@ def _plain(prog):
     except MemoryError: sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped; the same command goes on where it was')
 
+# %% ../nbs/07_command_line.ipynb #c0mmand1
+def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
+    return script.Param(help, type, **kw) if hasattr(script, 'Param') else typing.Annotated[type, help, kw]
+
+def _command(func):
+    "Called without arguments, `func` reads the command line"
+    @wraps(func)
+    def run(*args, **kw):
+        if args or kw: return func(*args, **kw)
+        p = script.anno_parser(func, prog=func.__name__)
+        known = p._option_string_actions
+        def spell(a): # --n_clusters and --n-clusters are the same
+            flag, eq, value = a.partition('=')
+            both = [flag, '--' + flag[2:].replace('-', '_'), '--' + flag[2:].replace('_', '-')] if flag.startswith('--') else []
+            return next((f for f in both if f in known), flag) + eq + value
+        given = vars(p.parse_args([spell(a) for a in sys.argv[1:]]))
+        return func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
+    return run
+
 # %% ../nbs/07_command_line.ipynb #26754b18
-@call_parse
+@_command
 def dec_fit(
-    data:Param('digits, mnist, fashion, usps, stl10, coil20, or a .npz, .npy or .csv file', str, opt=False, nargs='?')='digits',
-    recipe:Param('fast, paper or authors', str)='fast',
-    seed:Param('of everything random', int)=0,
-    n_clusters:Param('number of clusters; default: as many as there are classes', int)=None,
-    out:Param('folder for the results; default: dec_runs/DATA-RECIPE-SEED', str)=None,
-    update_interval:Param("mini-batches between two refreshes of the target, the paper's λ; default: the recipe's", int)=None,
-    ae_iter:Param("mini-batches of the autoencoder, and of each greedy layer; default: the recipe's", int)=None,
-    max_iter:Param("most mini-batches of the KL phase; default: the recipe's", int)=None,
-    root:Param('folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache', str)=None,
-    no_download:Param('never fetch data from the network', action='store_true')=False,
-    device:Param('auto, cpu or cuda', str)='auto',
-    precision:Param('auto, float32 or bf16', str)='auto',
+    data:_arg('digits, mnist, fashion, usps, stl10, coil20, or a .npz, .npy or .csv file', str, opt=False, nargs='?')='digits',
+    recipe:_arg('fast, paper or authors', str)='fast',
+    seed:_arg('of everything random', int)=0,
+    n_clusters:_arg('number of clusters; default: as many as there are classes', int)=None,
+    out:_arg('folder for the results; default: dec_runs/DATA-RECIPE-SEED', str)=None,
+    update_interval:_arg("mini-batches between two refreshes of the target, the paper's λ; default: the recipe's", int)=None,
+    ae_iter:_arg("mini-batches of the autoencoder, and of each greedy layer; default: the recipe's", int)=None,
+    max_iter:_arg("most mini-batches of the KL phase; default: the recipe's", int)=None,
+    root:_arg('folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache', str)=None,
+    no_download:_arg('never fetch data from the network', bool)=False,
+    device:_arg('auto, cpu or cuda', str)='auto',
+    precision:_arg('auto, float32 or bf16', str)='auto',
 ):
     "Cluster DATA with DEC: prints a table, leaves records, model, pictures and a report in a folder"
     with _plain('dec_fit'):
@@ -186,13 +206,13 @@ def dec_fit(
         print(f"\n{table}\n\nstopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
-@call_parse
+@_command
 def dec_predict(
-    model:Param('a model.safetensors written by dec_fit', str, opt=False),
-    data:Param('the points: a name or file, as for dec_fit', str, opt=False),
-    out:Param('the CSV file to write', str)='assignments.csv',
-    root:Param('folder with benchmark data', str)=None,
-    device:Param('auto, cpu or cuda', str)='auto',
+    model:_arg('a model.safetensors written by dec_fit', str, opt=False),
+    data:_arg('the points: a name or file, as for dec_fit', str, opt=False),
+    out:_arg('the CSV file to write', str)='assignments.csv',
+    root:_arg('folder with benchmark data', str)=None,
+    device:_arg('auto, cpu or cuda', str)='auto',
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     with _plain('dec_predict'):
