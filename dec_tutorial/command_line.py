@@ -16,9 +16,9 @@ from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
 from .data import DecError, Dataset, as_image, atomic_path, load_data, scale_factor, set_theme, show_samples
-from .training import Checkpoint, Rows, pick_device, precision
+from .training import Checkpoint, Rows, first_only, pick_device, precision, worker, workers
 from .dec import DEC, job_key, show_training
-from .evaluation import flat, make_record, scores, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
+from .evaluation import flat, make_record, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
 
 # %% ../nbs/07_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -37,7 +37,7 @@ def _records(ds, dec, raw, common):
     "The three rows as records; the seconds of a row are those of everything it needs"
     ae, km, cl = (dec.seconds_[s] for s in ('autoencoder', 'kmeans', 'clusters'))
     rows = [('k-means', raw['labels'].numpy(), dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
-            ('AE+k-means', dec.kmeans_labels_, dict(iterations=sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes')), seconds=ae + km)),
+            ('AE+k-means', dec.kmeans_labels_, dict(iterations=sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes')), reconstruction=dec.reconstruction_, seconds=ae + km)),
             ('DEC', dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
     out = [make_record('fit', ds.name, ds.n, m, ds.y, l, **(common | more)) for m, l, more in rows]
     return [r | dict(seconds=round(r['seconds'], 1)) for r in out]
@@ -109,7 +109,7 @@ def _write_all(ds, dec, records, table, out):
 def _out_folder(out):
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out/'.writable').touch(); (out/'.writable').unlink()
+        (out/'.writable').touch(); (out/'.writable').unlink(missing_ok=True)
     except OSError as e: raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with --out") from e
     return out
 
@@ -126,7 +126,7 @@ def run_fit(
     device:str='auto',
     prec:str='auto', # precision of matrix products
     command:str|None=None, # for the record
-)->tuple: # the fitted `DEC`, its records, and a table to print
+)->tuple: # the fitted `DEC`, its records, and a table to print (None on all but the first of several workers)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     k = ds.n_classes if n_clusters is None else n_clusters
     if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
@@ -137,9 +137,12 @@ def run_fit(
     if r.train_part: dec.set_params(train_rows=ds.n_train)
     dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)       # complain before an hour is spent
     what = dict(k=k, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
-    ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
-    raw = ck.once('raw k-means', lambda: raw_kmeans(ds.x, k, seed=seed))
-    dec.set_params(checkpoint=ck).fit(ds.x)
+    with workers(dev):                                                      # one, unless torchrun started several
+        rank, _ = worker()
+        ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
+        raw = ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
+        dec.set_params(checkpoint=ck).fit(ds.x)
+    if rank: return dec, [], None                                           # the first one writes
     given = dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     common = dict(recipe=recipe, seed=seed, params={n: v for n, v in given.items() if v is not None}, command=command, precision=used,
                   device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
@@ -201,9 +204,9 @@ def dec_fit(
         words = ['dec_fit', data, '--recipe', recipe, '--seed', seed]
         for name, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items(): words += [f'--{name}', v] if v is not None else []
         words += [w for name, v in (('--device', device), ('--precision', precision)) if v != 'auto' for w in (name, v)]
-        print(ds)
+        if os.environ.get('RANK', '0') == '0': print(ds)
         dec, _, table = run_fit(ds, folder, n_clusters, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
-        print(f"\n{table}\n\nstopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
+        if table: print(f"\n{table}\n\nstopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
 @_command

@@ -7,9 +7,8 @@ __all__ = ['RECIPES', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmeans_start', '
            'job_key', 'compare_recipes', 'show_training']
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
-import copy, dataclasses, hashlib, itertools, json, math, numbers, os, time, warnings
+import copy, dataclasses, hashlib, itertools, json, math, numbers, time, warnings
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 import numpy as np, torch, torch.nn as nn
 import matplotlib.pyplot as plt
@@ -22,11 +21,11 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from .data import DecError, atomic_path, check_x, load_data, scale_factor, set_theme
-from .training import Callback, Checkpoint, Rows, Stage, Trainer, apply_chunked, pick_device, precision
+from .data import DecError, atomic_path, check_x, scale_factor
+from .training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, apply_chunked, first_only, pick_device, precision, workers
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
-from .target_distribution import row_entropy, target_distribution
+from .target_distribution import target_distribution
 
 # %% ../nbs/05_dec.ipynb #7f7def9e
 def kl_loss(
@@ -104,10 +103,11 @@ def fit_clusters(
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
     callbacks=(), # more `Callback`s; one with `after_refresh(trainer, q)` is told of every refresh
+    target=target_distribution, # q of all points -> p
 )->tuple: # the fitted `Trainer` and its `Refresh`
     "The KL phase of DEC (paper: section 3.1.3)"
     net = nn.Sequential(encoder, layer)
-    refresh = Refresh(lambda: apply_chunked(net, rows), labels, update_interval, tol)
+    refresh = Refresh(lambda: apply_chunked(net, rows), labels, update_interval, tol, target)
     def loss(b): return kl_loss(refresh.p.index_select(0, b), net(rows[b]))
     trainer = Trainer(loss, net.parameters(), len(rows), stage, seed, [refresh, *callbacks], 'clusters')
     return (ck or Checkpoint()).run('clusters', trainer), refresh
@@ -136,7 +136,7 @@ RECIPES = {r.name: r for r in (
     Recipe('paper', pretrain=Stage(50_000, **_layer), finetune=Stage(100_000, lr=.1, lr_step=20_000), cluster=Stage(20_000, lr=.01)),
     Recipe('authors', pretrain=Stage(50_000, ramp=1000, noise_on='hidden', **_layer, **_authors), finetune=Stage(100_000, lr=.1, lr_step=20_000, ramp=1000, **_authors),
            cluster=Stage(20_000, lr=.01, reset_momentum=True, **_authors), scale='authors', factor=.5, update_interval=160, update_interval_text=20, train_part=True),
-    Recipe('fast', finetune=Stage(100_000, epochs=24, min_iter=4_000, batch_size=64, lr=.1), cluster=Stage(6_000, lr=.01, decay=.5), init='uniform', update_interval=140))}
+    Recipe('fast', finetune=Stage(100_000, epochs=60, min_iter=4_000, batch_share=1/28, lr=.2, average=.2), cluster=Stage(6_000, lr=.01, decay=.5), init='uniform', update_interval=140))}
 
 # %% ../nbs/05_dec.ipynb #5cdb2b8d
 class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
@@ -214,10 +214,18 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         if not isinstance(self.autoencoder, AutoEncoder): raise DecError(f"autoencoder must be a trained AutoEncoder, not {self.autoencoder!r}")
         if self.autoencoder.d != rows.d: raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has {rows.d}")
         return copy.deepcopy(self.autoencoder).to(rows.device), []
-    ae = AutoEncoder(rows.d, r.dims, r.init, seed).to(rows.device)
-    part = rows if not self.train_rows else Rows(rows.x[:self.train_rows], device=rows.device)
-    layers = pretrain_layerwise(ae, part, r.pretrain, r.factor, seed, ck) if r.pretrain else []
-    return ae, [*layers, finetune(ae, part, r.finetune, r.factor, seed + 100, ck)]
+    part = rows.first(self.train_rows) if self.train_rows else rows
+    for halved in range(ck.done.get('halved', 0), 4):
+        ae = AutoEncoder(rows.d, r.dims, r.init, seed).to(rows.device)
+        slower = lambda stage: replace(stage, lr=stage.lr/2**halved)
+        try:
+            layers = pretrain_layerwise(ae, part, slower(r.pretrain), r.factor, seed, ck) if r.pretrain else []
+            return ae, [*layers, finetune(ae, part, slower(r.finetune), r.factor, seed + 100, ck)]
+        except Diverged as e:
+            if halved == 3: raise
+            warnings.warn(f'{e}; the autoencoder starts again at half the rate')
+            ck.done, ck.running = {k: v for k, v in ck.done.items() if not k.startswith('layer')} | dict(halved=halved + 1), None
+            ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
 @patch
@@ -229,19 +237,21 @@ def fit(self:DEC,
     X = check_x(X)
     self._check_k(X.shape[0])
     r, device, seed = self._settings(sparse.issparse(X)), pick_device(self.device), self._draw_seed()
-    ck = self._open_checkpoint(X, r, seed)
     self.n_features_in_, self.scale_, self.recipe_, self.seed_ = X.shape[1], scale_factor(X, r.scale), r, seed
     rows = Rows(X, self.scale_, device)
-    with precision(self.precision, device):
+    with workers(device), precision(self.precision, device):
+        ck = self._open_checkpoint(X, r, seed)
         ae, phases = self._fit_autoencoder(rows, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
         self.autoencoder_, layer = ae, ClusterLayer(start['mu'], self.alpha).to(device)
         trainer, refresh = fit_clusters(ae.encoder, layer, rows, r.cluster, start['labels'], r.update_interval, r.tol, seed + 200, ck, list(self.callbacks))
-    self.layer_, self.kmeans_labels_, self.start_codes_ = layer, start['labels'].numpy(), start['z'].numpy()
+        self.layer_ = layer
+        self.labels_ = self._q(rows).argmax(1).cpu().numpy()
+    self.kmeans_labels_, self.start_codes_ = start['labels'].numpy(), start['z'].numpy()
+    self.reconstruction_ = start['error']                                   # mean squared error over n and d, before the KL phase
     self.n_iter_, self.stop_reason_, self.cluster_centers_ = trainer.t, trainer.stop_reason, layer.mu.detach().cpu().numpy()
     self.history_ = {t.name: t.history for t in [*phases, trainer]} | {'changes': refresh.changes}
     self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds'], 'clusters': trainer.seconds}
-    self.labels_ = self._q(rows).argmax(1).cpu().numpy()
     if ck is not self.checkpoint: ck.clear()
     return self
 
@@ -258,7 +268,8 @@ def _start(self:DEC, ae, rows, seed, ck):
     def run():
         t = time.perf_counter()
         z = apply_chunked(ae.encoder, rows)
-        return kmeans_start(z, self.n_clusters, self.n_init, seed) | dict(z=z.cpu(), seconds=time.perf_counter() - t)
+        error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
+        return first_only(lambda: kmeans_start(z, self.n_clusters, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
     return ck.once('k-means on the codes', run)
 
 @patch
@@ -307,25 +318,25 @@ def compare_recipes(
     datasets, # `Dataset`s; their classes are counted and otherwise not looked at
     seeds=(0, 1, 2),
 )->list: # a row for each candidate and data set: no column of it knows a label
-    "What can be said of recipes without labels: reconstruction, seconds, settled points, agreement between seeds"
+    "What can be said of recipes without labels: reconstruction, spread inside clusters, seconds, settled points, agreement between seeds"
     rows = []
+    def inside(d): # share of the codes' variance that is left inside the clusters of k-means
+        z, l = d.start_codes_, d.kmeans_labels_
+        return sum(((z[l == j] - z[l == j].mean(0))**2).sum() for j in np.unique(l)) / ((z - z.mean(0))**2).sum()
     for r, ds in itertools.product(candidates, datasets):
         fits = [DEC(ds.n_classes, recipe=r, random_state=s).fit(ds.x) for s in seeds]
         mean = lambda f: float(np.mean([f(d) for d in fits]))
-        rows.append(dict(candidate=r.name, dataset=ds.name, seeds=list(seeds), reconstruction=mean(lambda d: np.mean([l for _, l in d.history_['autoencoder'][-4:]])),
-            seconds=mean(lambda d: sum(d.seconds_.values())), settled=mean(lambda d: 1 - d.history_['changes'][-1][1]),
+        rows.append(dict(candidate=r.name, dataset=ds.name, seeds=list(seeds), reconstruction=mean(lambda d: d.reconstruction_),
+            inside=mean(inside), seconds=mean(lambda d: sum(d.seconds_.values())), settled=mean(lambda d: 1 - d.history_['changes'][-1][1]),
             agreement=float(np.mean([adjusted_rand_score(a.labels_, b.labels_) for a, b in itertools.combinations(fits, 2)])) if len(fits) > 1 else None))
     return rows
 
 # %% ../nbs/05_dec.ipynb #3b270bfa
-def _candidate(name, opt='sgd', **kw): return replace(RECIPES['fast'], name=name, finetune=replace(RECIPES['fast'].finetune, optimizer=opt, **kw))
+def _candidate(name, **kw): return replace(RECIPES['fast'], name=name, finetune=replace(RECIPES['fast'].finetune, **kw))
 
 CANDIDATES = (
     RECIPES['fast'],
-    _candidate('batches of 256', batch_size=256, epochs=60, min_iter=3_000),
-    _candidate('batches of 256, lr 0.3', batch_size=256, epochs=60, min_iter=3_000, lr=.3),
-    _candidate('lr falls to 0', decay=.5),
-    _candidate('Adam, batches of 256', 'adam', batch_size=256, epochs=60, min_iter=3_000, lr=1e-3))
+    _candidate('lr 0.1', lr=.1))
 
 # %% ../nbs/05_dec.ipynb #24e3d401
 def show_training(dec):
@@ -345,7 +356,7 @@ def save(self:DEC,
     "Write the fitted model to one file: arrays, and a JSON header"
     check_is_fitted(self)
     header = dict(format=1, n_clusters=int(self.n_clusters), alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
-                  scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, history=self.history_, seconds=self.seconds_)
+                  scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     arrays |= dict(mu=self.layer_.mu.detach().cpu(), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header))))
@@ -386,7 +397,7 @@ def load(cls:DEC,
         m.autoencoder_, m.layer_ = ae.to(where), ClusterLayer(t['mu'], h['alpha']).to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['mu'].numpy()
-        m.n_iter_, m.stop_reason_, m.history_, m.seconds_ = h['n_iter'], h['stop_reason'], h['history'], h['seconds']
+        m.n_iter_, m.stop_reason_, m.reconstruction_, m.history_, m.seconds_ = (h[k] for k in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'))
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:
         raise DecError(f"{path} is a model file with parts that do not fit together ({type(e).__name__}: {str(e).splitlines()[0]}); it was changed or comes from another version") from e
     return m

@@ -7,9 +7,9 @@ __all__ = ['log_soft_assign', 'soft_assign', 'show_kernels', 'ClusterLayer']
 
 # %% ../nbs/03_soft_assignment.ipynb #10345d1e
 import math
-import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
+import torch, torch.nn as nn, torch.nn.functional as F
 import matplotlib.pyplot as plt
-from .data import DecError, set_theme
+from .data import DecError
 
 # %% ../nbs/03_soft_assignment.ipynb #c5ed995d
 def log_soft_assign(

@@ -7,7 +7,7 @@ from scipy import sparse
 from conftest import files, make_blobs, script
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
-schema = 'experiment dataset n method acc nmi ari recipe seed iterations stop_reason params seconds device precision command versions date'.split()
+schema = 'experiment dataset n method acc nmi ari recipe seed iterations stop_reason reconstruction params seconds device precision command versions date'.split()
 
 def shell(*argv, cwd): # no fork, no narrow layers: a process as users start it
     return subprocess.run([script(argv[0]), *map(str, argv[1:])], cwd=cwd, capture_output=True, text=True, timeout=120)

@@ -196,7 +196,7 @@ def test_paper_scale(size): # mean ‖x‖²/d = 1 of what training really sees,
     for data in (x, sparse.csr_matrix(x)):
         rows = Rows(check_x(data), scale_factor(check_x(data), 'paper'))
         seen = torch.cat(list(rows.chunks(16)))
-        assert seen.dtype == torch.float32 and rows.sparse == sparse.issparse(data)
+        assert seen.dtype == torch.float32 and rows.held != sparse.issparse(data)
         assert seen.double().square().sum(1).mean().item()/7 == pytest.approx(1, rel=1e-5)
 
 def test_other_scales():

@@ -11,7 +11,7 @@ from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe, job_key
 from dec_tutorial.training import Checkpoint, Stage
 
-tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3), cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform', update_interval=15)
+tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8), cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform', update_interval=15)
 
 @pytest.fixture(scope='module')
 def x(): # points that overlap, so that equal labels are no accident
