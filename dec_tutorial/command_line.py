@@ -184,7 +184,7 @@ def _command(func):
 # %% ../nbs/07_command_line.ipynb #26754b18
 @_command
 def dec_fit(
-    data:_arg('digits, mnist, fashion, usps, stl10, coil20, or a .npz, .npy or .csv file', str, opt=False, nargs='?')='digits',
+    data:_arg('digits, mnist, fashion, usps, stl10, coil20, rcv1, rcv1_10k, or a .npz, .npy or .csv file', str, opt=False, nargs='?')='digits',
     recipe:_arg('fast, paper or authors', str)='fast',
     seed:_arg('of everything random', int)=0,
     n_clusters:_arg('number of clusters; default: as many as there are classes', int)=None,

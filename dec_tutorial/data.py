@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt, seaborn as sns
 from scipy import sparse
+from sklearn.preprocessing import normalize
 
 # %% ../nbs/00_data.ipynb #9928e81a
 class DecError(ValueError):
@@ -214,7 +215,7 @@ def _download_root(roots):
 # %% ../nbs/00_data.ipynb #07d2db26
 _N_TRAIN = {'mnist': 60_000, 'fashion': 60_000, 'usps': 7_291, 'stl10': 5_000}
 _PLACE = {'mnist': 'the four idx files in MNIST/raw', 'fashion': 'the four idx files in FashionMNIST/raw', 'usps': 'usps.npz, or usps.bz2 and usps.t.bz2',
-          'stl10': 'the folder stl10_binary', 'coil20': 'coil20.npz, or coil-20-proc.zip'}
+          'stl10': 'the folder stl10_binary', 'coil20': 'coil20.npz, or coil-20-proc.zip', 'rcv1': "rcv1.npz, or scikit-learn's folder RCV1", 'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
 
 def _fetch(name, get, roots, download):
     "Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can be written"
@@ -269,17 +270,37 @@ def _coil20_zip(path):
     n, h, w = x.shape
     return x.reshape(n, h//4, 4, w//4, 4).mean((2, 4)), np.array([i for i, *_ in found]), (h//4, w//4)
 
+# %% ../nbs/00_data.ipynb #e1ba6059
+_ROOTS = ('CCAT', 'ECAT', 'GCAT', 'MCAT')
+
+def _one_root(bunch, terms=2000):
+    "Documents of `fetch_rcv1` with exactly one root topic, on the most frequent terms, at unit length"
+    topic = bunch.target[:, [list(bunch.target_names).index(r) for r in _ROOTS]].toarray()
+    x, topic = bunch.data[topic.sum(1) == 1], topic[topic.sum(1) == 1].argmax(1)
+    x = x[:, np.sort(np.argsort(-x.getnnz(0), kind='stable')[:terms])].tocsr()
+    some = x.getnnz(1) > 0                                                  # a document may hold none of these terms
+    return normalize(x[some]), np.array(_ROOTS)[topic[some]]
+
+def _rcv1(name, n=None): # all documents, or `n` at random
+    def get(root, download):
+        if (root/f'{name}.npz').exists(): return _read_npz(root/f'{name}.npz')
+        from sklearn.datasets import fetch_rcv1
+        x, y = _one_root(fetch_rcv1(data_home=str(root), download_if_missing=download))
+        pick = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:n])
+        return x[pick], y[pick], None
+    return get
+
 # %% ../nbs/00_data.ipynb #2e7c0c71
 def _digits(root, download):
     from sklearn.datasets import load_digits
     d = load_digits()
     return d.data/16, d.target, (8, 8)
 
-_LOADERS = {'digits': _digits, 'mnist': _mnist, 'fashion': _fashion, 'usps': _usps, 'stl10': _stl10, 'coil20': _coil20}
+_LOADERS = {'digits': _digits, 'mnist': _mnist, 'fashion': _fashion, 'usps': _usps, 'stl10': _stl10, 'coil20': _coil20, 'rcv1': _rcv1('rcv1'), 'rcv1_10k': _rcv1('rcv1_10k', 10_000)}
 
 # %% ../nbs/00_data.ipynb #9f11d758
 def load_data(
-    name_or_path:str='digits', # digits, mnist, fashion, usps, stl10, coil20, or the path of a .npz, .npy or .csv file
+    name_or_path:str='digits', # digits, mnist, fashion, usps, stl10, coil20, rcv1, rcv1_10k, or the path of a .npz, .npy or .csv file
     root:str|None=None, # folder to look in first; else the environment variable DEC_TUTORIAL_DATA, else ~/.cache/dec_tutorial
     download:bool=True, # fetch a benchmark that is not there?
 )->Dataset: # values as the source has them; pixels in [0, 1]

@@ -108,11 +108,33 @@ def test_coil20(tmp_path):
     assert ds.image_shape == (32, 32) and list(ds.y) == [0, 0, 1]
     np.testing.assert_allclose(ds.x, big.reshape(3, 32, 4, 32, 4).mean((2, 4)).reshape(3, -1)/255, atol=1e-6)  # each 4 × 4 block averaged
 
+def test_rcv1(tmp_path): # as scikit-learn keeps it: four pickled files in the folder RCV1
+    import joblib
+    from sklearn.datasets._base import _pkl_filepath
+    names = np.array(['C11', 'CCAT', 'ECAT', 'GCAT', 'MCAT'], object)
+    topics = [[1], [0, 1], [2], [3], [4, 0], [1, 2], [0], [], [3]]                            # 5: two root topics; 6, 7: none
+    y = sparse.csr_matrix([[int(j in t) for j in range(5)] for t in topics], dtype=np.uint8)
+    x = np.zeros((9, 2004), np.float32)
+    for i in range(9): x[i, :2001] = np.roll(np.arange(1, 2002), i)/7*(i != 8)             # 2001 terms are in eight documents,
+    x[[0, 5], 2001], x[8, 2002] = 1, 1                                                        # one in two of which one counts, one alone in a document; one nowhere
+    x[0, 3] = 0                                                                               # so term 3 is the rarest of the 2001
+    (tmp_path/'RCV1').mkdir()
+    for name, v in dict(samples=sparse.csr_matrix(x), sample_id=np.arange(9), sample_topics=y, topics_names=names).items(): joblib.dump(v, _pkl_filepath(str(tmp_path/'RCV1'), f'{name}.pkl'))
+    ds = load_data('rcv1', root=tmp_path, download=False)
+    keep, terms = [0, 1, 2, 3, 4], np.r_[0:3, 4:2001]                                         # document 8 holds none of the 2000
+    assert sparse.issparse(ds.x) and list(ds.y) == [0, 0, 1, 2, 3] and ds.image_shape is None
+    want = x[keep][:, terms]
+    np.testing.assert_allclose(ds.x.toarray(), want/np.linalg.norm(want, axis=1, keepdims=True), rtol=1e-5)
+    few = load_data('rcv1_10k', root=tmp_path, download=False)                                # fewer than 10 000 here: all
+    assert few.n == 5
+    np.savez(tmp_path/'rcv1_10k.npz', **{k: getattr(few.x[:3], k) for k in ('data', 'indices', 'indptr', 'shape')}, y=[2, 0, 1])
+    assert list(load_data('rcv1_10k', root=tmp_path, download=False).y) == [2, 0, 1]           # a file of ours comes first
+
 def test_digits():
     ds = load_data()
     assert (ds.name, ds.n, ds.d, ds.n_classes, ds.image_shape) == ('digits', 1797, 64, 10, (8, 8)) and ds.x.min() == 0 and ds.x.max() == 1
 
-PLACES = dict(mnist='MNIST/raw', fashion='FashionMNIST/raw', usps='usps.npz', stl10='stl10_binary', coil20='coil20.npz')
+PLACES = dict(mnist='MNIST/raw', fashion='FashionMNIST/raw', usps='usps.npz', stl10='stl10_binary', coil20='coil20.npz', rcv1='rcv1.npz', rcv1_10k='rcv1_10k.npz')
 
 @pytest.mark.parametrize('download', [False, True])
 @pytest.mark.parametrize('name', PLACES)
