@@ -21,9 +21,31 @@ def _init(linear, how):
     else: raise DecError(f"init must be 'normal', 'uniform' or 'xavier', not {how!r}")
     nn.init.zeros_(b)
 
+class _Product(torch.autograd.Function):
+    "x Wᵀ + b between bfloat16 numbers; the gradients of W and b are float32 again"
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.dtype, x, w = x.dtype, x.bfloat16(), w.bfloat16()
+        ctx.save_for_backward(x, w)
+        return torch.addmm(b.bfloat16(), x, w.t())
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return (g @ w).to(ctx.dtype) if ctx.needs_input_grad[0] else None, (g.t() @ x).float(), g.sum(0).float()
+
+class _Linear(nn.Linear):
+    "`nn.Linear`; where `precision` asks a CPU for bfloat16, a hidden layer hands its result on as it is"
+    def __init__(self, a, b, hidden):
+        super().__init__(a, b)
+        self.hidden = hidden
+    def forward(self, x):
+        half = x.device.type == 'cpu' and x.ndim == 2 and self.weight.dtype == torch.float32 and torch.get_float32_matmul_precision() == 'medium'
+        if self.hidden and half: return _Product.apply(x, self.weight, self.bias)
+        return super().forward(x.to(self.weight.dtype))
+
 def _mlp(sizes):
     layers = []
-    for a, b in zip(sizes, sizes[1:]): layers += [nn.Linear(a, b), nn.ReLU(inplace=True)]
+    for i, (a, b) in enumerate(zip(sizes, sizes[1:])): layers += [_Linear(a, b, i < len(sizes) - 2), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])                                    # the last layer stays linear
 
 # %% ../nbs/02_sae.ipynb #b541f30c
@@ -63,7 +85,7 @@ def dropout(
     if x.device.type != 'cpu': return F.dropout(x, rate)
     draws = torch.empty((x.numel() + 3)//4, dtype=torch.int64).random_(-2**63, None)
     keep = draws.view(torch.int16)[:x.numel()].view(x.shape) >= round((rate - .5)*2**16)
-    return x * keep.to(x.dtype).mul_(1/(1 - rate))
+    return x * torch.where(keep, torch.tensor(1/(1 - rate), dtype=x.dtype), torch.tensor(0, dtype=x.dtype))
 
 # %% ../nbs/02_sae.ipynb #07255299
 def train_pair(
@@ -86,7 +108,7 @@ def train_pair(
         code = enc(dropout(x, on_input) if on_input else x)
         if not last: code = F.relu(code)
         y = dec(dropout(code, on_code) if on_code else code)
-        return reconstruction_loss(x, y if first else F.relu(y), factor)
+        return reconstruction_loss(x.float(), (y if first else F.relu(y)).float(), factor)
     return (ck or Checkpoint()).run(name, Trainer(loss, [*enc.parameters(), *dec.parameters()], len(h), stage, seed, name=name))
 
 # %% ../nbs/02_sae.ipynb #567bbfc7
