@@ -8,6 +8,7 @@ __all__ = ['RECIPES', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmeans_start', '
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
 import copy, dataclasses, hashlib, itertools, json, math, numbers, time, warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 import numpy as np, torch, torch.nn as nn
@@ -149,6 +150,7 @@ class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
         ae_iter:int|None=None, # mini-batches of the autoencoder, and of each greedy layer; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
+        backprop:bool=True, # train the encoder in the KL phase, too; False: only the centroids move (paper: table 2, 'DEC w/o backprop')
         alpha:float=1., # degrees of freedom of Student's t
         n_init:int=20, # restarts of k-means
         random_state=None, # int for results that repeat
@@ -160,7 +162,7 @@ class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
         checkpoint=None, # path of a file to resume from after a kill; or a `Checkpoint`
     ):
         self.n_clusters, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, recipe, update_interval, tol, ae_iter, max_iter
-        self.alpha, self.n_init, self.random_state, self.device, self.precision = alpha, n_init, random_state, device, precision
+        self.backprop, self.alpha, self.n_init, self.random_state, self.device, self.precision = backprop, alpha, n_init, random_state, device, precision
         self.train_rows, self.autoencoder, self.callbacks, self.checkpoint = train_rows, autoencoder, callbacks, checkpoint
 
 # %% ../nbs/05_dec.ipynb #ec57aa1d
@@ -203,7 +205,7 @@ def _open_checkpoint(self:DEC, x, r, seed):
     if isinstance(self.checkpoint, Checkpoint): return self.checkpoint
     if self.checkpoint is None: return Checkpoint()
     ck = Checkpoint(self.checkpoint)
-    key = job_key(x, recipe=dataclasses.asdict(r), k=int(self.n_clusters), alpha=self.alpha, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder))
+    key = job_key(x, recipe=dataclasses.asdict(r), k=int(self.n_clusters), alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder))
     if ck.done.setdefault('key', key) != key:
         raise DecError(f"checkpoint {self.checkpoint} belongs to another job (other data, arguments or seed); delete it or name another file")
     return ck
@@ -229,11 +231,9 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
 
 # %% ../nbs/05_dec.ipynb #8a91978f
 @patch
-def fit(self:DEC,
-    X, # points, (n, d): array, data frame or sparse matrix
-    y=None, # ignored: clustering sees no labels
-)->DEC:
-    "Autoencoder, k-means on its codes, KL phase"
+@contextmanager
+def _started(self:DEC, X):
+    "Autoencoder, and k-means on its codes; what follows in the block has the same precision and checkpoint"
     X = check_x(X)
     self._check_k(X.shape[0])
     r, device, seed = self._settings(sparse.issparse(X)), pick_device(self.device), self._draw_seed()
@@ -243,16 +243,37 @@ def fit(self:DEC,
         ck = self._open_checkpoint(X, r, seed)
         ae, phases = self._fit_autoencoder(rows, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
-        self.autoencoder_, layer = ae, ClusterLayer(start['mu'], self.alpha).to(device)
-        trainer, refresh = fit_clusters(ae.encoder, layer, rows, r.cluster, start['labels'], r.update_interval, r.tol, seed + 200, ck, list(self.callbacks))
+        self.autoencoder_, self.kmeans_labels_, self.start_codes_ = ae, start['labels'].numpy(), start['z'].numpy()
+        self.reconstruction_ = start['error']                               # mean squared error over n and d, before the KL phase
+        self.history_ = {t.name: t.history for t in phases}
+        self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
+        yield rows, ck, start
+    if ck is not self.checkpoint: ck.clear()
+
+# %% ../nbs/05_dec.ipynb #6bf8a8f8
+@patch
+def fit_autoencoder(self:DEC,
+    X, # points, (n, d): array, data frame or sparse matrix
+    y=None, # ignored
+)->DEC: # with `autoencoder_`, `start_codes_`, `kmeans_labels_`; no clusters of its own yet
+    "Only what comes before the KL phase: autoencoder, and k-means on its codes"
+    with self._started(X): return self
+
+@patch
+def fit(self:DEC,
+    X, # points, (n, d): array, data frame or sparse matrix
+    y=None, # ignored: clustering sees no labels
+)->DEC:
+    "Autoencoder, k-means on its codes, KL phase"
+    with self._started(X) as (rows, ck, start):
+        r, layer = self.recipe_, ClusterLayer(start['mu'], self.alpha).to(rows.device)
+        encoder, points = (self.autoencoder_.encoder, rows) if self.backprop else (nn.Identity(), Rows(start['z'], device=rows.device))
+        trainer, refresh = fit_clusters(encoder, layer, points, r.cluster, start['labels'], r.update_interval, r.tol, self.seed_ + 200, ck, list(self.callbacks))
         self.layer_ = layer
         self.labels_ = self._q(rows).argmax(1).cpu().numpy()
-    self.kmeans_labels_, self.start_codes_ = start['labels'].numpy(), start['z'].numpy()
-    self.reconstruction_ = start['error']                                   # mean squared error over n and d, before the KL phase
     self.n_iter_, self.stop_reason_, self.cluster_centers_ = trainer.t, trainer.stop_reason, layer.mu.detach().cpu().numpy()
-    self.history_ = {t.name: t.history for t in [*phases, trainer]} | {'changes': refresh.changes}
-    self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds'], 'clusters': trainer.seconds}
-    if ck is not self.checkpoint: ck.clear()
+    self.history_ |= {trainer.name: trainer.history, 'changes': refresh.changes}
+    self.seconds_ |= {'clusters': trainer.seconds}
     return self
 
 # %% ../nbs/05_dec.ipynb #fb29e0c8

@@ -198,3 +198,31 @@ def no_memory():
     from dec_tutorial import command_line
     def run_fit(*args): raise MemoryError
     command_line.run_fit = run_fit
+
+@pytest.mark.parametrize('what,rows', [('table2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC']), ('fig2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC']), ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']), ('table4', ['k-means', 'AE+k-means', 'DEC'])])
+def test_reproduce(cli, tmp_path, blobs, what, rows):
+    run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick', '--out', 'o')
+    r = run()
+    assert r.returncode == 0, r.stderr
+    assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
+    path = next((tmp_path/'o').glob('*.json'))
+    assert files(tmp_path/'o') == (['fig2-blobs.png'] if what == 'fig2' else []) + [f'{"fig2" if what == "table2" else what}_blobs-quick.json']
+    records = json.loads(path.read_text())
+    assert {r['method'] for r in records} == set(rows) and {r['seed'] for r in records} == {0, 1} and {tuple(r) for r in records} == {tuple(schema)}
+
+    path.write_text(json.dumps(lost := records[::2]))                      # half of the cells got lost
+    r = run()
+    again = json.loads(path.read_text())
+    assert r.returncode == 0 and again[:len(lost)] == lost and len(again) == len(records)
+    key = lambda r: json.dumps([r['method'], r['seed'], r['params']])
+    assert {key(r): r['acc'] for r in again} == {key(r): r['acc'] for r in records}
+
+@pytest.mark.parametrize('argv,words', [('table9', 'known are table2, table3, table4, fig2'), ('table2 --seeds a,b', 'whole numbers'), ('fig2 --recipe slow', 'known are paper'), ('table3 --data unlabelled.npz', 'no classes'),
+    ('fig2 --data minst', "did you mean 'mnist'")])
+def test_reproduce_complains(cli, tmp_path, blobs, argv, words):
+    spoil(tmp_path)
+    before = files(tmp_path)
+    check_complaint(cli('dec_reproduce', *argv.split(), '--quick', '--out', 'o'), 'dec_reproduce', words)
+    assert files(tmp_path) == before
+
+def test_race_complains(cli): check_complaint(cli('dec_bench', '--race', 'minst'), 'dec_bench', "did you mean 'mnist'")

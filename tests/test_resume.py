@@ -157,7 +157,7 @@ def test_an_estimator_resumes(left, x):
     assert (resumed.cluster_centers_ == whole.cluster_centers_).all() and resumed.history_ == whole.history_
     assert not left.exists()
 
-@pytest.mark.parametrize('what,value', [('random_state', 1), ('n_clusters', 5), ('alpha', 2.), ('n_init', 3), ('max_iter', 61), ('update_interval', 9), ('recipe', replace(tiny, dims=(24, 5)))])
+@pytest.mark.parametrize('what,value', [('random_state', 1), ('n_clusters', 5), ('alpha', 2.), ('n_init', 3), ('backprop', False), ('max_iter', 61), ('update_interval', 9), ('recipe', replace(tiny, dims=(24, 5)))])
 def test_a_checkpoint_of_another_job_is_refused(left, x, what, value):
     args, before = dict(n_clusters=4, recipe=tiny, random_state=0, checkpoint=left) | {what: value}, left.read_bytes()
     with pytest.raises(DecError, match='another job'): DEC(**args).fit(x)
