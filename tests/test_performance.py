@@ -76,7 +76,7 @@ def test_shares(field):
 def test_a_rate_too_high_is_halved(tmp_path):
     "Also across a kill: the second life begins at the rate that the first had come down to"
     x = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
-    wild = dataclasses.replace(tiny, finetune=Stage(60, lr=10.), pretrain=None)
+    wild = dataclasses.replace(tiny, finetune=Stage(60, lr=6.), pretrain=None)
     with pytest.warns(UserWarning, match='half the rate'): once = DEC(3, recipe=wild, random_state=0).fit(x)
     class Die(Callback):
         def after_batch(self, tr): raise KeyboardInterrupt
