@@ -16,7 +16,7 @@ from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
 from .data import DecError, Dataset, as_image, atomic_path, load_data, scale_factor, set_theme, show_samples
-from .training import Checkpoint, Rows, first_only, pick_device, precision, worker, workers
+from .training import Checkpoint, Rows, first_only, pick_device, precision_used, worker, workers
 from .dec import DEC, job_key, show_training
 from .evaluation import flat, make_record, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
 
@@ -131,7 +131,7 @@ def run_fit(
     k = ds.n_classes if n_clusters is None else n_clusters
     if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
     dev, out = pick_device(device), Path(out)
-    with precision(prec, dev) as p: used = {'highest': 'float32', 'high': 'tf32', 'medium': 'bf16'}[p]
+    used = precision_used(prec, dev)
     dec = DEC(k, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
     r = dec._settings(sparse.issparse(ds.x))
     if r.train_part: dec.set_params(train_rows=ds.n_train)

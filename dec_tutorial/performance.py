@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
 from .data import Dataset, atomic_path, load_data
-from .training import BatchStream, Rows, Stage, apply_chunked, has_fast_bf16, pick_device, precision
+from .training import BatchStream, Rows, Stage, apply_chunked, pick_device, precision, precision_used
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
 from .dec import DEC, fit_clusters, kmeans_start
@@ -173,7 +173,7 @@ def bench(
 )->list: # of {name, median_ms, floor_ms, ratio, precision, device}
     "Time the parts of DEC next to the bare matrix products they are made of"
     device, rounds, n = pick_device(device), 20 if quick else 200, 4096 if quick else 70_000
-    auto = 'tf32' if device.type == 'cuda' else 'bf16' if has_fast_bf16() else 'float32'
+    auto = precision_used('auto', device)
     half = torch.bfloat16 if auto == 'bf16' else torch.float32
     x = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32)
     rows = []

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.cluster import KMeans
 from .data import Dataset, DecError, atomic_path, load_data, scale_factor, set_theme
-from .training import Checkpoint, precision
+from .training import Checkpoint, precision_used
 from .dec import DEC, RECIPES, job_key
 from .evaluation import make_record, read_records, text_table, write_records
-from .command_line import _arg, _command, _plain
+from .command_line import _arg, _command, _out_folder, _plain
 from .baselines import LDMGI, SEC, SWEEP, discretise, neighbours
 
 # %% ../nbs/11_reproduction.ipynb #a72b8be6
@@ -125,8 +125,7 @@ def kl_phase(
     dec = DEC(**begun.get_params() | change | dict(checkpoint=own)).fit(x)
     own.clear()
     device = dec.layer_.mu.device
-    with precision(dec.precision, device) as p: used = {'highest': 'float32', 'high': 'tf32', 'medium': 'bf16'}[p]
-    return dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_, device=device.type, precision=used, seconds=round(sum(dec.seconds_.values()), 1))
+    return dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_, device=device.type, precision=precision_used(dec.precision, device), seconds=round(sum(dec.seconds_.values()), 1))
 
 def autoencoder_labels(
     begun:DEC, # of `shared_start`
@@ -152,7 +151,7 @@ def imbalanced(
     r_min:float, # share of the first class to keep
     seed:int=0,
 )->Dataset: # of all of the last class, and shares on a line between
-    "A thinned-out sample (paper: section 5.4)"
+    "A thinned-out sample (paper: table 4)"
     keep = np.random.default_rng(seed).random(ds.n) < r_min + (1 - r_min)*ds.y/(ds.n_classes - 1)
     return replace(ds, x=ds.x[keep], y=ds.y[keep], n_train=ds.n_train and int(keep[:ds.n_train].sum()))
 
@@ -190,11 +189,7 @@ def reproduce(
     if what not in WHAT: raise DecError(f"{what!r} cannot be reproduced; known are {', '.join(WHAT)}")
     if ds.n_classes is None: raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
     if recipe not in RECIPES: raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
-    folder = Path(folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'))
-    try:
-        for f in (folder, Path(work)): f.mkdir(parents=True, exist_ok=True)
-        (folder/'.writable').touch(); (folder/'.writable').unlink(missing_ok=True)
-    except OSError as e: raise DecError(f"cannot write to {folder}: {e.strerror or e}; name another folder with --out") from e
+    folder, work = (_out_folder(Path(f)) for f in (folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'), work))
     cut, values, lambdas = (dict(ae_iter=200, max_iter=200), (1., 100.), (160, 320)) if quick else ({}, SWEEP, LAMBDAS)
     cells = Cells(WHAT[what], ds, folder, command, '-quick' if quick else '')    # short cells are never taken for full ones
     if what == 'table4':

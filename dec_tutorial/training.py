@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BatchStream', 'worker', 'workers', 'first_only', 'Rows', 'apply_chunked', 'Computed', 'Stage', 'show_schedule',
-           'pick_device', 'has_fast_bf16', 'precision', 'seeded', 'Diverged', 'Callback', 'Trainer', 'progress_bar',
-           'Average', 'Checkpoint']
+           'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'Diverged', 'Callback', 'Trainer',
+           'progress_bar', 'Average', 'Checkpoint']
 
 # %% ../nbs/01_training.ipynb #289ae05e
 import copy, io, math, os, signal, sys, time, warnings
@@ -254,6 +254,13 @@ def precision(
     torch.set_float32_matmul_precision({'auto': auto, 'float32': 'highest', 'bf16': 'medium'}[kind])
     try: yield torch.get_float32_matmul_precision()
     finally: torch.set_float32_matmul_precision(before)
+
+def precision_used(
+    kind:str='auto', # see `precision`
+    device='cpu',
+)->str: # 'float32', 'tf32' or 'bf16'
+    "What `precision` comes to here, as records name it"
+    with precision(kind, device) as p: return {'highest': 'float32', 'high': 'tf32', 'medium': 'bf16'}[p]
 
 # %% ../nbs/01_training.ipynb #0f6432d2
 @contextmanager
