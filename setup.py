@@ -16,7 +16,7 @@ setup(
     packages=find_packages(include=[c['lib_path'], c['lib_path'] + '.*']), include_package_data=True,
     package_data={c['lib_path']: ['results/*.json']},
     python_requires=f">={c['min_python']}", install_requires=c['requirements'].split(),
-    extras_require={'dev': c['dev_requirements'].split(), 'peers': c['peer_requirements'].split()},
+    extras_require={'dev': c['dev_requirements'].split(), 'peers': c['peer_requirements'].split(), 'stl10': c['stl10_requirements'].split()},
     classifiers=['Development Status :: 3 - Alpha', 'Intended Audience :: Developers', 'Intended Audience :: Education', 'Intended Audience :: Science/Research',
                  'Natural Language :: English'] + [f'Programming Language :: Python :: 3.{v}' for v in range(minor, 14)],
     entry_points={'console_scripts': c['console_scripts'].split(), 'nbdev': [f"{c['lib_path']}={c['lib_path']}._modidx:d"]},

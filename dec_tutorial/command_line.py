@@ -141,7 +141,7 @@ def run_fit(
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
         raw = ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
-        dec.set_params(checkpoint=ck).fit(ds.x)
+        dec.set_params(checkpoint=ck).fit(ds.x, more=ds.more)
     if rank: return dec, [], None                                           # the first one writes
     given = dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     common = dict(recipe=recipe, seed=seed, params={n: v for n, v in given.items() if v is not None}, command=command, precision=used,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', 'show_contingency', 'top_points', 'show_top',
            'flat', 'show_flat', 'show_journey', 'show_confidence', 'make_record', 'write_records', 'read_records',
-           'text_table', 'summarise', 'results_table', 'show_results']
+           'text_table', 'mean_sd', 'summarise', 'results_table', 'show_results']
 
 # %% ../nbs/06_evaluation.ipynb #8eea2e78
 import datetime, json, platform
@@ -58,12 +58,15 @@ def scores(
 
 # %% ../nbs/06_evaluation.ipynb #33da3e4c
 class Snapshots(Callback):
-    "Keep the clusters, and on request the codes, at every refresh of the target"
+    "Keep the clusters at every refresh of the target, and the codes at some of them"
     def __init__(self,
         encode=None, # () -> codes of all points, (n, d_z); None: keep clusters only
-    ): self.encode, self.kept = encode, []                                  # kept: (batch, clusters, codes)
+        at=(), # numbers of the refreshes, from 0, at which codes are kept
+    ): self.encode, self.at, self.kept = encode, at, []                     # kept: (batch, clusters, codes or None)
     def after_refresh(self, trainer, q): # called by `Refresh`
-        self.kept.append((trainer.t, q.argmax(1).cpu().numpy(), self.encode and self.encode()))
+        self.kept.append((trainer.t, q.argmax(1).int().cpu().numpy(), self.encode() if self.encode and len(self.kept) in self.at else None))
+    def state_dict(self): return dict(kept=[(t, *(None if a is None else torch.from_numpy(a) for a in arrays)) for t, *arrays in self.kept])
+    def load_state_dict(self, s): self.kept = [(t, *(None if a is None else a.numpy() for a in arrays)) for t, *arrays in s['kept']]
 
 # %% ../nbs/06_evaluation.ipynb #45c0d0fb
 def show_contingency(
@@ -189,6 +192,16 @@ def text_table(
     rule = '|' + '|'.join('-'*(n + 1) + ('-' if i == 0 else ':') for i, n in enumerate(w)) + '|'
     return '\n'.join([line(cells[0]), rule, *map(line, cells[1:])])
 
+def mean_sd(
+    values, # numbers, one a seed; one of them None: nothing can be said
+    digits:int=1, # behind the point
+    factor:float=100, # of the values: 100 writes shares in %
+)->str:
+    "Mean ± standard deviation, as every table here writes it"
+    v = list(values)
+    if not v or None in v: return '–'
+    return f'{factor*np.mean(v):.{digits}f}' + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else '')
+
 def summarise(
     records:list, # of `make_record`
     by:tuple=('dataset', 'method'), # fields that make a group
@@ -196,8 +209,7 @@ def summarise(
     "Mean and standard deviation of each group of records"
     groups = {}
     for r in records: groups.setdefault(tuple(r[k] for k in by), []).append(r)
-    pct = lambda v: '–' if None in v else f'{100*np.mean(v):.1f} ± {100*np.std(v, ddof=1):.1f}' if len(v) > 1 else f'{100*v[0]:.1f}'
-    return [dict(zip(by, g)) | {k.upper(): pct([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')} | dict(seeds=len(rs), seconds=f"{np.mean([r['seconds'] or 0 for r in rs]):.0f}") for g, rs in groups.items()]
+    return [dict(zip(by, g)) | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')} | dict(seeds=len(rs), seconds=f"{np.mean([r['seconds'] or 0 for r in rs]):.0f}") for g, rs in groups.items()]
 
 # %% ../nbs/06_evaluation.ipynb #f32b37eb
 def results_table(

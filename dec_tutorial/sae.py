@@ -84,8 +84,8 @@ def dropout(
     "`F.dropout`, with four 16-bit numbers out of each random draw of a CPU"
     if x.device.type != 'cpu': return F.dropout(x, rate)
     draws = torch.empty((x.numel() + 3)//4, dtype=torch.int64).random_(-2**63, None)
-    keep = draws.view(torch.int16)[:x.numel()].view(x.shape) >= round((rate - .5)*2**16)
-    return x * torch.where(keep, torch.tensor(1/(1 - rate), dtype=x.dtype), torch.tensor(0, dtype=x.dtype))
+    keep = torch.ge(draws.view(torch.int16)[:x.numel()].view(x.shape), round((rate - .5)*2**16), out=torch.empty_like(x, requires_grad=False))
+    return x * keep.mul_(1/(1 - rate))
 
 # %% ../nbs/02_sae.ipynb #07255299
 def train_pair(

@@ -1,5 +1,5 @@
 "What comes from outside: the benchmarks' original files, tables of one's own, and everything that can be wrong with them, with arguments and with model files"
-import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, struct, urllib.error, urllib.request, zipfile
+import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, zipfile
 from pathlib import Path
 import numpy as np, pytest, torch, torchvision
 from PIL import Image
@@ -7,8 +7,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from dec_tutorial.data import Dataset, DecError, atomic_path, check_x, check_y, load_data, scale_factor
-from dec_tutorial.dec import DEC, Recipe
+from dec_tutorial.data import Dataset, DecError, atomic_path, check_x, check_y, hog_colour, load_data, scale_factor
+from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Checkpoint, Rows, Stage
 
@@ -95,6 +95,37 @@ def test_stl10(tmp_path, monkeypatch):
     (tmp_path/'stl10_binary'/'train_X.bin').write_bytes(raw['train_X.bin'][:-1])
     refused(lambda: load_data('stl10', root=tmp_path, download=False), 'stl10', tmp_path)
 
+def test_stl10_features(tmp_path, monkeypatch):
+    x, y = pixels(6, 3, 96, 96), np.array([2, 1, 10], np.uint8)
+    files = dict(train_X=x[:2], train_y=y[:2], test_X=x[2:3], test_y=y[2:], unlabeled_X=x[3:])
+    (tmp_path/'stl10_binary').mkdir()
+    raw = {f'{k}.bin': (v.transpose(0, 1, 3, 2) if v.ndim == 4 else v).tobytes() for k, v in files.items()}
+    for k, v in raw.items(): (tmp_path/'stl10_binary'/k).write_bytes(v)
+    for part in ('train_list', 'test_list'):
+        monkeypatch.setattr(torchvision.datasets.STL10, part, [[f, hashlib.md5(raw[f]).hexdigest()] for f, _ in getattr(torchvision.datasets.STL10, part)])
+    ds = load_data('stl10_hog', root=tmp_path, download=False)
+    assert (ds.x.shape, ds.more.shape, ds.n_train, ds.image_shape) == ((3, 1428), (3, 1428), None, None)
+    np.testing.assert_array_equal(ds.y, [1, 0, 2])
+    both, grey = np.vstack([ds.x, ds.more]), (x.transpose(0, 2, 3, 1)/255.)@[112., -93.786, -18.214]/10    # Cr, as ITU-R BT.601 has it
+    np.testing.assert_allclose(both[:, 1300::2], grey.reshape(6, 8, 12, 8, 12).mean((2, 4)).reshape(6, 64), atol=2e-3)
+    assert .1 < both[:, :1300].mean()/10 + .2 < .4
+    shutil.rmtree(tmp_path/'stl10_binary')                                              # what was computed is kept
+    again = load_data('stl10_hog', root=tmp_path, download=False)
+    for a, b in ((ds.x, again.x), (ds.y, again.y), (ds.more, again.more)): np.testing.assert_array_equal(a, b)
+    monkeypatch.setitem(sys.modules, 'skimage', None)
+    refused(lambda: hog_colour(x[0].transpose(1, 2, 0)), 'dec-tutorial[stl10]')
+
+def test_more_points_for_the_autoencoder():
+    x, more = rng.random((60, 5), dtype=np.float32), rng.random((40, 5), dtype=np.float32)
+    dec = lambda: DEC(2, recipe=dataclasses.replace(RECIPES['fast'], scale='none'), ae_iter=20, max_iter=5, random_state=0)
+    weights = lambda d: d.autoencoder_.encoder[0].weight.detach().numpy()
+    both = dec().fit(x, more=more)
+    assert both.labels_.shape == (60,) and both.start_codes_.shape[0] == 60              # they are not clustered
+    assert (weights(both) != weights(dec().fit(x))).any()
+    assert (weights(dec().fit_autoencoder(x, more=more)) == weights(dec().fit_autoencoder(np.vstack([x, more])))).all()
+    refused(lambda: dec().fit(x, more=more[:, :4]), 'more has 4 features', '5')
+    refused(lambda: dec().fit(x, more=more*np.nan), 'more contains NaN')
+
 def coil_zip(path, names):
     with zipfile.ZipFile(path, 'w') as z:
         for name, v in names:
@@ -134,7 +165,7 @@ def test_digits():
     ds = load_data()
     assert (ds.name, ds.n, ds.d, ds.n_classes, ds.image_shape) == ('digits', 1797, 64, 10, (8, 8)) and ds.x.min() == 0 and ds.x.max() == 1
 
-PLACES = dict(mnist='MNIST/raw', fashion='FashionMNIST/raw', usps='usps.npz', stl10='stl10_binary', coil20='coil20.npz', rcv1='rcv1.npz', rcv1_10k='rcv1_10k.npz')
+PLACES = dict(mnist='MNIST/raw', fashion='FashionMNIST/raw', usps='usps.npz', stl10='stl10_binary', stl10_hog='stl10_binary', coil20='coil20.npz', rcv1='rcv1.npz', rcv1_10k='rcv1_10k.npz')
 
 @pytest.mark.parametrize('download', [False, True])
 @pytest.mark.parametrize('name', PLACES)
