@@ -52,9 +52,10 @@ class ClusterLayer(nn.Module):
     def __init__(self,
         mu, # initial centroids, (k, d_z)
         alpha:float=1., # degrees of freedom
+        assign=soft_assign, # (z, mu, alpha) -> q; another one for experiments
     ):
         super().__init__()
-        self.mu, self.alpha = nn.Parameter(torch.as_tensor(mu, dtype=torch.float32).clone()), alpha
+        self.mu, self.alpha, self.assign = nn.Parameter(torch.as_tensor(mu, dtype=torch.float32).clone()), alpha, assign
     def forward(self, z): # (n, d_z) -> q, (n, k)
-        return soft_assign(z, self.mu, self.alpha)
+        return self.assign(z, self.mu, self.alpha)
     def extra_repr(self): return f'k={len(self.mu)}, d_z={self.mu.shape[1]}, alpha={self.alpha}'

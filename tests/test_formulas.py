@@ -4,11 +4,14 @@ import mpmath as mp, numpy as np, pytest, scipy.stats, torch
 from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.profiler import ProfilerActivity, profile
+from conftest import make_blobs
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import kl_gradients, kl_loss
+from dec_tutorial.dec import DEC, dec_loss, kl_gradients, kl_loss, kmeans_start
 from dec_tutorial.evaluation import cluster_accuracy, purity, scores
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
-from dec_tutorial.target_distribution import target_distribution
+from dec_tutorial.sae import reconstruction_loss
+from dec_tutorial.target_distribution import one_hot_target, target_distribution
+from dec_tutorial.training import Callback
 
 ALPHAS = (.1, 1., 3., 100., math.inf)
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -257,3 +260,56 @@ def test_more_clusters_than_classes_is_punished_by_accuracy_alone():
 def test_metrics_refuse(y, c):
     for f in (cluster_accuracy, purity, scores):
         with pytest.raises(DecError): f(y, c)
+
+# ---- one loop, many losses: what is handed to DEC
+def variant(**kw): # a short run on blobs
+    x, y = make_blobs(200, 8, 3)
+    return x, DEC(3, ae_iter=30, max_iter=30, update_interval=10, tol=0, random_state=0, precision='float32', **kw).fit(x)
+
+def test_the_loss_is_handed_in():
+    x, usual = variant()
+    _, same = variant(loss=lambda b: kl_loss(b.p, b.q))
+    _, tenth = variant(loss=lambda b: .1*dec_loss(b))
+    np.testing.assert_array_equal(same.cluster_centers_, usual.cluster_centers_)
+    assert np.abs(tenth.cluster_centers_ - usual.cluster_centers_).max() > 0
+
+def test_equations_4_and_5_by_hand_walk_the_same_way():
+    "A loss whose gradient is the hand-written one: a whole run ends where autograd's does"
+    def by_hand(b):
+        dz, dmu = kl_gradients(b.z.detach(), b.mu.detach(), b.p)
+        return ((dz*b.z).sum() + (dmu*b.mu).sum())/len(b.z)
+    x, usual = variant()
+    _, hand = variant(loss=by_hand)
+    np.testing.assert_allclose(hand.cluster_centers_, usual.cluster_centers_, atol=1e-5)
+    np.testing.assert_allclose(hand.transform(x), usual.transform(x), atol=1e-4)
+
+def test_parts_can_be_frozen():
+    x, usual = variant()
+    _, fixed = variant(train_centroids=False)
+    begun = DEC(3, ae_iter=30, random_state=0, precision='float32').fit_autoencoder(x)
+    start = kmeans_start(torch.from_numpy(begun.start_codes_), 3, seed=0)['mu'].numpy()
+    np.testing.assert_array_equal(fixed.cluster_centers_, start)
+    assert np.abs(usual.cluster_centers_ - start).max() > 0 and np.abs(fixed.transform(x) - begun.start_codes_).max() > 0
+    with pytest.raises(DecError, match='every parameter is frozen'): variant(train_centroids=False, backprop=False)
+
+def test_the_decoder_can_be_kept():
+    weights = lambda d: d.autoencoder_.decoder[-1].weight.detach().numpy()
+    _, usual = variant()
+    _, kept = variant(keep_decoder=True, loss=lambda b: dec_loss(b) + reconstruction_loss(b.x, b.y))
+    assert np.abs(weights(kept) - weights(usual)).max() > 0
+
+def test_target_assignment_and_start_are_handed_in(tmp_path):
+    first = lambda z, k, n_init, seed: dict(mu=z[:k], labels=torch.zeros(len(z), dtype=torch.long))
+    x, run = variant(start=first, target=one_hot_target, assign=lambda z, mu, alpha: soft_assign(z, mu, 5.), train_centroids=False)
+    assert (run.kmeans_labels_ == 0).all()
+    np.testing.assert_allclose(run.cluster_centers_, run.start_codes_[:3], atol=1e-6)
+    np.testing.assert_allclose(run.predict_proba(x), soft_assign(torch.from_numpy(run.transform(x)), torch.from_numpy(run.cluster_centers_), 5.), atol=1e-6)
+    with pytest.raises(DecError, match='cannot be saved'): run.save(tmp_path/'m')
+
+def test_a_variant_has_its_own_checkpoint(tmp_path):
+    x, _ = make_blobs(200, 8, 3)
+    dec = lambda **kw: DEC(3, ae_iter=5, max_iter=10, random_state=0, checkpoint=tmp_path/'c.pt', **kw)
+    class Stop(Callback):
+        def after_batch(self, trainer): raise RuntimeError('killed')
+    with pytest.raises(RuntimeError): dec(callbacks=[Stop()]).fit(x)
+    with pytest.raises(DecError, match='another job'): dec(target=one_hot_target).fit(x)

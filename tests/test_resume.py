@@ -52,7 +52,7 @@ def watch(log, moment=None, sig=None):
         finally: self.loss_func = old_loss
     training.Trainer.step = noted
     before(command_line, 'raw_kmeans', 'raw k-means')
-    before(dec, 'kmeans_start', 'k-means')
+    before(dec.DEC, '_start', 'k-means')
     before(data.os, 'replace', 'saving', 20)
     before(command_line, '_report', 'report')
 
