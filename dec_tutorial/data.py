@@ -375,17 +375,18 @@ def show_samples(
 # %% ../nbs/00_data.ipynb #dcaffd0b
 def scale_factor(
     x, # points, (n, d); dense or CSR
-    how:str='paper', # 'paper': ‖x_i‖²/d is 1 on average; 'authors': pixels × 5.1, text rows of unit length × √d; 'none': 1
+    how='paper', # 'paper': ‖x_i‖²/d is 1 on average; 'authors': pixels × 5.1, text rows of unit length × √d; 'none': 1; a number: so many times the paper's
 )->float: # the number to multiply `x` with
     "The one factor that puts `x` on a named scale (paper: section 4.3; authors: their published program)"
     values = x.data if sparse.issparse(x) else x
     if how == 'none': return 1.
+    if isinstance(how, (int, float)) and how > 0: return how*scale_factor(x)
     if how == 'paper':
         parts = [values[i:i + 2**16] for i in range(0, len(values), 2**16)]      # never a copy of everything
         top = max(float(np.abs(c).max(initial=0)) for c in parts)
         if top == 0: raise DecError("every value of X is zero, so there is no scale to set; give it points that differ")
         return float(np.sqrt(x.shape[0]*x.shape[1] / sum(np.square(c/top, dtype=np.float64).sum() for c in parts)) / top)
-    if how != 'authors': raise DecError(f"scale must be 'paper', 'authors' or 'none', not {how!r}")
+    if how != 'authors': raise DecError(f"scale must be 'paper', 'authors', 'none' or a number above 0, not {how!r}")
     if sparse.issparse(x):
         length = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel())
         if np.abs(length - 1).max() > 1e-3: raise DecError("scale 'authors' wants text rows of unit length; pass X through sklearn.preprocessing.normalize first")

@@ -146,7 +146,7 @@ class Recipe:
     finetune:Stage # of the whole autoencoder
     cluster:Stage # the KL phase
     pretrain:Stage|None=None # of every layer; None: end to end only
-    scale:str='paper' # see `scale_factor`
+    scale:str|float='paper' # see `scale_factor`
     dims:tuple=(500, 500, 2000, 10) # widths of the encoder
     init:str='normal' # see `AutoEncoder`
     factor:float=1. # of the reconstruction loss
@@ -339,7 +339,7 @@ def _start(self:DEC, ae, rows, seed, ck):
         t = time.perf_counter()
         z = apply_chunked(ae.encoder, rows)
         error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
-        return first_only(lambda: self.start(z, self.n_clusters, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
+        return first_only(lambda: self.start(z.cpu(), self.n_clusters, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
     return ck.once('k-means on the codes', run)
 
 @patch

@@ -17,7 +17,7 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from .data import Dataset, DecError, as_image, atomic_path
 from .dec import DEC, get_recipe, kl_gradients, kl_loss
-from .evaluation import mean_sd, scores, show_top, top_points
+from .evaluation import Snapshots, mean_sd, scores, show_top, top_points
 from .soft_assignment import soft_assign
 from .target_distribution import target_distribution
 from .tables import PAPER, QUICK, Cells, as_cell, fixed_setting, kl_phase, shared_start
@@ -36,7 +36,7 @@ def watched(
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
     path = ck.path.with_name(ck.path.stem + '-watched.npz')
     if not path.exists():
-        dec = kl_phase(begun, ck, ds.x, AT, **fixed_setting('DEC', ds.name))
+        dec = kl_phase(begun, ck, ds.x, lambda dec, x: [Snapshots(lambda: dec.transform(x), AT)], **fixed_setting('DEC', ds.name))
         t, clusters, codes = zip(*dec.callbacks[0].kept)
         kept = [(b, z) for b, z in zip(t, codes) if z is not None]
         with atomic_path(path) as tmp, open(tmp, 'wb') as f:

@@ -17,25 +17,26 @@ from .dec import RECIPES
 from .evaluation import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder, _plain
 from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min, kl_phase, shared_start, show_settings, side_by_side, table2_cells, table3_cells, table4_cells
+from .ablations import ABLATIONS, show_forest, variant_cells, variant_rows
+from .mistakes import MISTAKES
 from .figures import fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells, fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5, show_fig6
 
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
-def _change(recipe, parts=('pretrain', 'finetune', 'cluster'), **kw):
-    return replace(recipe, **{p: replace(getattr(recipe, p), **kw) for p in parts if getattr(recipe, p) is not None})
+def _change(recipe, *parts, **kw): return replace(recipe, **{p: replace(getattr(recipe, p), **kw) for p in parts})
 
 KL_CHANGES = {                                                                     # after the autoencoder of `authors`
     'λ = 40 instead of 160': lambda r: replace(r, update_interval=40),
-    'shuffled batches in the KL phase': lambda r: _change(r, ['cluster'], order='shuffle'),
-    'momentum kept at a refresh': lambda r: _change(r, ['cluster'], reset_momentum=False),
-    'biases at the common rate in the KL phase': lambda r: _change(r, ['cluster'], bias_lr=1.)}
+    'shuffled batches in the KL phase': lambda r: _change(r, 'cluster', order='shuffle'),
+    'momentum kept at a refresh': lambda r: _change(r, 'cluster', reset_momentum=False),
+    'biases at the common rate in the KL phase': lambda r: _change(r, 'cluster', bias_lr=1.)}
 AE_CHANGES = {                                                                     # each with an autoencoder of its own
     'mean squared error, not half of it': lambda r: replace(r, factor=1.),
-    'mean square of the input 1, not 2.92': lambda r: replace(r, scale='paper'),
-    'biases at the common rate': lambda r: _change(r, bias_lr=1.),
-    'no ramp of momentum': lambda r: _change(r, ramp=0),
-    'noise on data and embedding, too': lambda r: _change(r, ['pretrain'], noise_on='all'),
-    'shuffled batches': lambda r: _change(r, order='shuffle'),
-    'autoencoder on all 70 000 points': lambda r: replace(r, train_part=False)}
+    'mean square of the input 1': lambda r: replace(r, scale='paper'),
+    'biases at the common rate in the autoencoder': lambda r: _change(r, 'pretrain', 'finetune', bias_lr=1.),
+    'no ramp of momentum': lambda r: _change(r, 'pretrain', 'finetune', ramp=0),
+    'noise on data and embedding, too': lambda r: _change(r, 'pretrain', noise_on='all'),
+    'shuffled batches in the autoencoder': lambda r: _change(r, 'pretrain', 'finetune', order='shuffle'),
+    'autoencoder on all points': lambda r: replace(r, train_part=False)}
 
 # %% ../nbs/13_reproduction.ipynb #bc6be35b
 def shortened(
@@ -43,11 +44,12 @@ def shortened(
     share:float=.2, # of the iterations of the autoencoder
 ):
     "The recipe with a shorter autoencoder training, its schedule of rates shortened alike"
-    cut = lambda s: s and replace(s, n_iter=max(1, round(share*s.n_iter)), lr_step=round(share*s.lr_step), ramp=round(share*s.ramp))
+    cut = lambda s: replace(s, n_iter=max(1, round(share*s.n_iter)), lr_step=round(share*s.lr_step), ramp=round(share*s.ramp))
     return replace(recipe, pretrain=cut(recipe.pretrain), finetune=cut(recipe.finetune))
 
 def details_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "What the paper leaves open, turned one by one"
+    if recipe != 'authors': raise DecError(f"details turn back what the recipe 'authors' does, one by one; the recipe {recipe!r} does other things, so run it with --recipe authors")
     base = RECIPES[recipe]
     for s in seeds:
         begin = cache(lambda r: shared_start(cells.ds, r, s, work, **QUICK if quick else {}))
@@ -92,7 +94,9 @@ WHAT = dict(
     fig4=Item('fig4', fig4_cells, lambda records, _: fig4_rows(records), _drawn(show_fig4)),
     fig5=Item('fig5', fig5_cells, lambda records, _: fig5_rows(records), _drawn(show_fig5)),
     fig6=Item('fig6', fig6_cells, lambda records, _: fig6_rows(records), lambda records, *_: show_fig6(records)),
-    details=Item('details', details_cells, lambda records, _: details_rows(records)))
+    details=Item('details', details_cells, lambda records, _: details_rows(records)),
+    ablations=Item('ablations', lambda cells, *how: variant_cells(cells, ABLATIONS, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
+    mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)))
 
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
 def reproduce(
@@ -119,7 +123,7 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6 or details', str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations or mistakes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds, with commas between', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -17,13 +17,13 @@ from sklearn.cluster import KMeans
 from .data import Dataset, scale_factor
 from .training import Checkpoint, precision_used
 from .dec import DEC, RECIPES, get_recipe, job_key
-from .evaluation import Snapshots, cluster_accuracy, make_record, mean_sd, read_records, write_records
+from .evaluation import cluster_accuracy, make_record, mean_sd, read_records, write_records
 from .baselines import LDMGI, SEC, SWEEP, discretise, neighbours
 
 # %% ../nbs/11_tables.ipynb #b5158512
 PAPER = dict(
     table2={'k-means': dict(mnist=53.49, rcv1_10k=52.42), 'LDMGI': dict(mnist=84.09, rcv1_10k=43.84), 'SEC': dict(mnist=80.37, rcv1_10k=60.08),
-            'DEC w/o backprop': dict(mnist=79.82, rcv1_10k=70.05), 'DEC': dict(mnist=84.30, rcv1_10k=72.17)},
+            'DEC w/o backprop': dict(mnist=79.82, rcv1_10k=70.05), 'DEC w/o backprop, not stopped': {}, 'DEC': dict(mnist=84.30, rcv1_10k=72.17)},
     table3={'AE+k-means': dict(mnist=81.84, rcv1_10k=66.59), 'AE+LDMGI': dict(mnist=83.98, rcv1_10k=42.92), 'AE+SEC': dict(mnist=81.56, rcv1_10k=61.86)},
     table4={'k-means': {.1: 47.14, .3: 49.93, .5: 53.65, .7: 54.16, .9: 54.39}, 'AE+k-means': {.1: 66.82, .3: 74.91, .5: 77.93, .7: 80.04, .9: 81.31}, 'DEC': {.1: 70.10, .3: 80.92, .5: 82.68, .7: 84.69, .9: 85.41}},
     fig2=dict(mnist=(81.8, 81.9, 83.4, 83.5, 84.3, 84.2, 84.0, 83.1, 82.3), rcv1_10k=(70.3, 72.2, 72.0, 71.5, 70.9, 70.2, 69.3, 68.5, 68.1)),
@@ -38,9 +38,10 @@ def fixed_setting(
     "The one setting of a method that no label had a say in"
     authors = RECIPES['authors']
     interval = authors.update_interval_text if dataset.startswith('rcv1') else authors.update_interval
-    return {'SEC': dict(mu=1.), 'LDMGI': dict(lam=1.), 'DEC w/o backprop': dict(update_interval=interval), 'DEC': dict(update_interval=interval)}.get(method.removeprefix('AE+'), {})
+    known = {'SEC': dict(mu=1.), 'LDMGI': dict(lam=1.), 'DEC': dict(update_interval=interval), 'DEC w/o backprop': dict(update_interval=interval), 'DEC w/o backprop, not stopped': dict(update_interval=interval, tol=0.)}
+    return known.get(method.removeprefix('AE+'), {})
 
-# %% ../nbs/11_tables.ipynb #f0ce217f
+# %% ../nbs/11_tables.ipynb #2bb784e8
 MOST = 20_000                                                                      # points that SEC and LDMGI get all of
 
 def sample(
@@ -142,16 +143,16 @@ def kl_phase(
     begun:DEC, # of `shared_start`
     ck:Checkpoint, # of `shared_start`
     x, # points, (n, d)
-    watch=(), # numbers of the refreshes at which `Snapshots` keeps codes; it is the callback of what is returned
+    callbacks=lambda dec, x: [], # the `DEC` that will be fitted, and the points -> its callbacks
+    name:str='', # of the run, to tell its checkpoint from others whose functions look alike
     **change, # arguments of `DEC`
 )->DEC: # fitted
     "DEC from a shared start, with some argument changed"
-    own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], watch=watch, **change)}.pt'))
-    stale = ['k-means on the codes'] if 'n_clusters' in change else []
+    own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'))
+    stale = ['k-means on the codes'] if {'n_clusters', 'n_init', 'start', 'autoencoder', 'random_state'} & set(change) else []
     own.done = own.done or {step: v for step, v in ck.done.items() if step not in stale}
     dec = DEC(**begun.get_params() | change | dict(checkpoint=own))
-    dec.callbacks = [Snapshots(lambda: dec.transform(x), watch)] if watch else []
-    dec.fit(x)
+    dec.set_params(callbacks=callbacks(dec, x)).fit(x)
     own.clear()
     return dec
 
@@ -168,6 +169,7 @@ def autoencoder_labels(
     "AE + k-means, as a cell"
     return begun.kmeans_labels_, dict(reconstruction=begun.reconstruction_, seconds=round(sum(begun.seconds_.values()), 1))
 
+# %% ../nbs/11_tables.ipynb #56f5a143
 def dec_cells(
     cells:Cells, # where they go
     start, # () -> what `shared_start` returns; called only if something is missing
@@ -177,8 +179,11 @@ def dec_cells(
     "The KL phase at all its settings, from one start"
     for method, v in itertools.product(('DEC w/o backprop', 'DEC'), values):
         cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x, update_interval=v, backprop=method == 'DEC')), method, recipe, seed, dict(update_interval=v))
+    method = 'DEC w/o backprop, not stopped'
+    once = fixed_setting(method, cells.ds.name)
+    cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x, backprop=False, **once)), method, recipe, seed, once)
 
-# %% ../nbs/11_tables.ipynb #e5d4f62c
+# %% ../nbs/11_tables.ipynb #783f397f
 R_MIN = (.1, .3, .5, .7, .9)
 
 def imbalanced(
@@ -207,7 +212,7 @@ def imbalance_cells(
         cells.once(lambda: as_cell(kl_phase(*start(), ds.x)), 'DEC', recipe, s, params, ds)
         if start.cache_info().currsize: start()[1].clear()
 
-# %% ../nbs/11_tables.ipynb #5f142486
+# %% ../nbs/11_tables.ipynb #671152e4
 QUICK = dict(ae_iter=200, max_iter=200)                                            # to see it work, not to read the numbers
 
 def table2_cells(
@@ -234,7 +239,7 @@ def table4_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "k-means, AE + k-means and DEC on thinned-out samples"
     imbalance_cells(cells, seeds, recipe, work, R_MIN[::2] if quick else R_MIN, **QUICK if quick else {})
 
-# %% ../nbs/11_tables.ipynb #0cb6e63a
+# %% ../nbs/11_tables.ipynb #df089d06
 def side_by_side(
     records:list, # of fig2 or table3
     printed:dict, # of `PAPER`: method -> data set -> ACC
@@ -248,12 +253,12 @@ def side_by_side(
         by_seed = {s: [r['acc'] for r in mine if r['seed'] == s] for s in sorted({r['seed'] for r in mine})}
         setting = fixed_setting(method, mine[0]['dataset'])
         fixed = [r for r in mine if r['params'] == setting]
-        row = dict(method=method, paper=there.get(mine[0]['dataset'], '–'), best=mean_sd(max(v) for v in by_seed.values()) if setting else '–', of=max(map(len, by_seed.values())), fixed=mean_sd(r['acc'] for r in fixed))
+        row = dict(method=method, paper=there.get(mine[0]['dataset'], '–'), best=mean_sd(max(v) for v in by_seed.values()) if max(map(len, by_seed.values())) > 1 else '–', of=max(map(len, by_seed.values())), fixed=mean_sd(r['acc'] for r in fixed))
         if sampled: row['10 000 points'] = mean_sd(r.get('measured', {}).get('acc_sample', r['acc']) for r in fixed)
         rows.append(row | dict(seeds=len(by_seed)))
     return rows
 
-# %% ../nbs/11_tables.ipynb #95759f1d
+# %% ../nbs/11_tables.ipynb #bafc0e41
 def by_r_min(
     records:list, # of table4
     recipe:str='fast', # of the autoencoder and of DEC
@@ -264,7 +269,7 @@ def by_r_min(
     def text(m, v): return (f"{PAPER['table4'][m][v]} / " if mine[0]['dataset'] == 'mnist' else '') + mean_sd(r['acc'] for r in mine if r['method'] == m and r['params']['r_min'] == v)
     return [dict(method=m) | {f'{v:g}': text(m, v) for v in values} for m in PAPER['table4']]
 
-# %% ../nbs/11_tables.ipynb #bafc0e41
+# %% ../nbs/11_tables.ipynb #30700ded
 def show_settings(
     records:list, # of fig2
     recipe:str='fast', # of DEC's rows
@@ -275,7 +280,7 @@ def show_settings(
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
         setting = lambda r: next(iter(r['params'].values()), r['seed'])
         acc = [100*np.mean([r['acc'] for r in mine if setting(r) == v]) for v in sorted({setting(r) for r in mine})]
-        if acc: ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4, label=f'{method} (spread {max(acc) - min(acc):.1f})')
+        if len(acc) > 1: ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4, label=f'{method} (spread {max(acc) - min(acc):.1f})')
     printed = PAPER['fig2'].get(records[0]['dataset'])
     if printed: ax.plot(range(1, 10), printed, color='.6', ls='--', label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
     ax.set(xlabel='setting, from the smallest value to the largest', ylabel='ACC'); ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))

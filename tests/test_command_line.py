@@ -5,6 +5,8 @@ import numpy as np, pytest, torch
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from conftest import files, make_blobs, root, script
+from dec_tutorial.ablations import ABLATIONS
+from dec_tutorial.mistakes import MISTAKES
 from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
@@ -200,10 +202,10 @@ def no_memory():
     def run_fit(*args): raise MemoryError
     command_line.run_fit = run_fit
 
-@pytest.mark.parametrize('what,rows', [('table2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC']), ('fig2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC']), ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']), ('table4', ['k-means', 'AE+k-means', 'DEC']),
+@pytest.mark.parametrize('what,rows', [('table2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC w/o backprop, not stopped', 'DEC']), ('fig2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC w/o backprop, not stopped', 'DEC']), ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']), ('table4', ['k-means', 'AE+k-means', 'DEC']),
     ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']), ('details', ['none', *KL_CHANGES, 'none', *AE_CHANGES])])
 def test_reproduce(cli, tmp_path, blobs, what, rows):
-    run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick', '--out', 'o')
+    run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick', '--out', 'o', *(['--recipe', 'authors'] if what == 'details' else []))
     r = run()
     assert r.returncode == 0, r.stderr
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
@@ -220,6 +222,17 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     key = lambda r: json.dumps([r['method'], r['seed'], r['params']])
     assert {key(r): r['acc'] for r in again} == {key(r): r['acc'] for r in records}
 
+@pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('mistakes', MISTAKES)])
+def test_variants(cli, tmp_path, blobs, what, variants):
+    r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')
+    assert r.returncode == 0, r.stderr
+    assert files(tmp_path/'o') == [f'{what}-blobs-fast.png', f'{what}_blobs-quick.json']
+    records = json.loads((tmp_path/'o'/f'{what}_blobs-quick.json').read_text())
+    assert [r['method'] for r in records] == [v.name for v in variants] and len({v.name for v in variants}) == len(variants)
+    assert all(0 <= r['measured']['start_acc'] <= 1 for r in records)
+    for v in variants: assert ('none: DEC' if v.name == 'DEC' else v.name) + ' |' in r.stdout
+    assert list((tmp_path/'dec_runs'/'shared').glob('*.pt'))                       # for the next command
+
 def test_records_can_be_made_again(cli, tmp_path):
     "Two of the records that ship with the package, by the command that stands in them"
     kept = json.loads((root/'dec_tutorial'/'results'/'fig2_digits.json').read_text(encoding='utf-8'))
@@ -233,7 +246,7 @@ def test_records_can_be_made_again(cli, tmp_path):
     for a, b in zip(again, gone): assert all(abs(a[s] - b[s]) < .01 for s in ('acc', 'nmi', 'ari'))
 
 @pytest.mark.parametrize('argv,words', [('table9', 'known are table2, table3, table4, fig2'), ('table2 --seeds a,b', 'whole numbers'), ('fig2 --recipe slow', 'known are paper'), ('table3 --data unlabelled.npz', 'no classes'),
-    ('fig3 --data blobs.npz', 'needs pictures'), ('fig2 --data minst', "did you mean 'mnist'")])
+    ('fig3 --data blobs.npz', 'needs pictures'), ('details --data blobs.npz', '--recipe authors'), ('fig2 --data minst', "did you mean 'mnist'")])
 def test_reproduce_complains(cli, tmp_path, blobs, argv, words):
     spoil(tmp_path)
     before = files(tmp_path)
