@@ -253,7 +253,8 @@ def side_by_side(
         by_seed = {s: [r['acc'] for r in mine if r['seed'] == s] for s in sorted({r['seed'] for r in mine})}
         setting = fixed_setting(method, mine[0]['dataset'])
         fixed = [r for r in mine if r['params'] == setting]
-        row = dict(method=method, paper=there.get(mine[0]['dataset'], '–'), best=mean_sd(max(v) for v in by_seed.values()) if max(map(len, by_seed.values())) > 1 else '–', of=max(map(len, by_seed.values())), fixed=mean_sd(r['acc'] for r in fixed))
+        of = sorted({len(v) for v in by_seed.values()})                                  # settings a seed has been run at
+        row = dict(method=method, paper=there.get(mine[0]['dataset'], '–'), best=mean_sd(max(v) for v in by_seed.values()) if of[-1] > 1 else '–', of=of[0] if len(of) == 1 else f'{of[0]} to {of[-1]}', fixed=mean_sd(r['acc'] for r in fixed))
         if sampled: row['10 000 points'] = mean_sd(r.get('measured', {}).get('acc_sample', r['acc']) for r in fixed)
         rows.append(row | dict(seeds=len(by_seed)))
     return rows
