@@ -8,6 +8,7 @@ __all__ = ['AT', 'READINGS', 'KS', 'watched', 'purities', 'fig3_cells', 'fig3_ro
            'generalizability', 'fig6_cells', 'steepest_drop', 'fig6_rows', 'show_fig6']
 
 # %% ../nbs/12_figures.ipynb #4d5d8727
+import json
 from dataclasses import replace
 from functools import cache
 import numpy as np, torch, matplotlib.pyplot as plt
@@ -20,7 +21,7 @@ from .dec import DEC, get_recipe, kl_gradients, kl_loss
 from .evaluation import Snapshots, mean_sd, scores, show_top, top_points
 from .soft_assignment import soft_assign
 from .target_distribution import target_distribution
-from .tables import PAPER, QUICK, Cells, as_cell, fixed_setting, kl_phase, shared_start
+from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, fixed_setting, kl_phase, shared_start
 
 # %% ../nbs/12_figures.ipynb #f1f8ff44
 AT = (0, 5, 10, 15, 20)                                                            # refreshes at which codes are kept
@@ -31,7 +32,7 @@ def watched(
     seed:int,
     work, # folder for checkpoints, and for what was watched
     quick:bool=False, # short training
-)->dict: # batch, (r,) and clusters, (r, n), of every refresh; at, (m,), and codes, (m, n, d_z); labels, (n,), q, (n, k), z, (n, d_z), and mu, (k, d_z), at the end
+)->tuple: # fields for a record; and a dictionary of arrays: batch, (r,) and clusters, (r, n), of every refresh; at, (m,), and codes, (m, n, d_z); labels, (n,), q, (n, k), z, (n, d_z), and mu, (k, d_z), at the end
     "A run of DEC at the one fixed setting, with what it left on its way"
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
     path = ck.path.with_name(ck.path.stem + '-watched.npz')
@@ -40,8 +41,8 @@ def watched(
         t, clusters, codes = zip(*dec.callbacks[0].kept)
         kept = [(b, z) for b, z in zip(t, codes) if z is not None]
         with atomic_path(path) as tmp, open(tmp, 'wb') as f:
-            np.savez(f, batch=t, clusters=clusters, at=[b for b, _ in kept], codes=[z for _, z in kept], labels=dec.labels_, q=dec.predict_proba(ds.x), z=dec.transform(ds.x), mu=dec.cluster_centers_)
-    with np.load(path) as kept: return dict(kept)
+            np.savez(f, fields=json.dumps(as_cell(dec)[1]), batch=t, clusters=clusters, at=[b for b, _ in kept], codes=[z for _, z in kept], labels=dec.labels_, q=dec.predict_proba(ds.x), z=dec.transform(ds.x), mu=dec.cluster_centers_)
+    with np.load(path) as kept: return json.loads(str(kept['fields'])), {k: kept[k] for k in kept if k != 'fields'}
 
 # %% ../nbs/12_figures.ipynb #801d98bf
 def purities(
@@ -54,13 +55,17 @@ def purities(
     whole = [np.bincount(y[c]).max()/c.sum() if c.any() else None for c in (q.argmax(1) == j for j in range(q.shape[1]))]
     return top, whole
 
+def _want_pictures(ds):
+    if ds.image_shape is None: raise DecError(f"figure 3 needs pictures, and the points of {ds.name} are none")
+
 def fig3_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "Figure 3 in numbers"
+    _want_pictures(cells.ds)
     for s in seeds:
         def run():
-            r = watched(cells.ds, recipe, s, work, quick)
+            fields, r = watched(cells.ds, recipe, s, work, quick)
             top, whole = purities(cells.ds.y, r['q'])
-            return r['labels'], dict(measured=dict(top=top, whole=whole))
+            return r['labels'], fields | dict(measured=dict(top=top, whole=whole))
         cells.once(run, 'DEC', recipe, s, fixed_setting('DEC', cells.ds.name))
 
 def fig3_rows(records:list)->list: # a row for each seed
@@ -70,8 +75,8 @@ def fig3_rows(records:list)->list: # a row for each seed
 
 def show_fig3(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
     "The ten surest points of each cluster (paper: figure 3)"
-    if ds.image_shape is None: raise DecError(f"figure 3 needs pictures, and the points of {ds.name} are none")
-    return show_top(ds.x, watched(ds, recipe, seed, work, quick)['q'], ds.image_shape)
+    _want_pictures(ds)
+    return show_top(ds.x, watched(ds, recipe, seed, work, quick)[1]['q'], ds.image_shape)
 
 # %% ../nbs/12_figures.ipynb #8231adf4
 def pulls(
@@ -107,7 +112,8 @@ def fig4_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
             begun, ck = shared_start(cells.ds, recipe, s, work, **QUICK if quick else {})
             p = pulls(begun.start_codes_, ck.done['k-means on the codes']['mu'].numpy())
             measured = {r: dict(tenths=in_tenths(p['q'], p[r]/p[r].max()), rank_correlation=float(spearmanr(p['q'], p[r]).statistic), strongest_at=float(p['q'][p[r].argmax()])) for r in READINGS}
-            return begun.kmeans_labels_, dict(measured=measured | dict(cluster=p['cluster'], points=len(p['q'])))
+            labels, fields = autoencoder_labels(begun)
+            return labels, fields | dict(measured=measured | dict(cluster=p['cluster'], points=len(p['q'])))
         cells.once(run, 'AE+k-means', recipe, s, {})
 
 def fig4_rows(records:list)->list: # a row for each reading
@@ -139,9 +145,9 @@ def fig5_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "Figure 5 in numbers: scores at every refresh"
     for s in seeds:
         def run():
-            r = watched(cells.ds, recipe, s, work, quick)
+            fields, r = watched(cells.ds, recipe, s, work, quick)
             path = [scores(cells.ds.y, c) for c in r['clusters']]
-            return r['labels'], dict(iterations=int(r['batch'][-1]), measured=dict(batch=r['batch'].tolist(), acc=[v['acc'] for v in path], nmi=[v['nmi'] for v in path]))
+            return r['labels'], fields | dict(measured=dict(batch=r['batch'].tolist(), acc=[v['acc'] for v in path], nmi=[v['nmi'] for v in path]))
         cells.once(run, 'DEC', recipe, s, fixed_setting('DEC', cells.ds.name))
 
 def fig5_rows(records:list)->list: # a row for each seed
@@ -149,12 +155,12 @@ def fig5_rows(records:list)->list: # a row for each seed
     rows = []
     for r in records:
         acc = [f'{100*a:.1f}' for a in r['measured']['acc']]
-        rows.append(dict(seed=r['seed'], start=acc[0]) | {f'refresh {i}': acc[i] for i in AT[1:] if i < len(acc)} | dict(end=f"{100*r['acc']:.1f}", batches=r['iterations']))
+        rows.append(dict(seed=r['seed'], start=acc[0]) | {f'refresh {i}': acc[i] if i < len(acc) else '–' for i in AT[1:]} | dict(end=f"{100*r['acc']:.1f}", batches=r['iterations']))
     return rows
 
 def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int=2000):
     "t-SNE of the codes over epochs, and the accuracy curve (paper: figure 5)"
-    r = watched(ds, recipe, seed, work, quick)
+    r = watched(ds, recipe, seed, work, quick)[1]
     pick = np.random.default_rng(0).permutation(ds.n)[:most]
     codes = r['codes'][:, pick]
     layout = PCA(2, random_state=0).fit_transform(codes[0])

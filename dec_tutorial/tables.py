@@ -275,12 +275,14 @@ def show_settings(
     records:list, # of fig2
     recipe:str='fast', # of DEC's rows
 ):
-    "ACC of every method at each of its settings, mean over seeds (paper: figure 2)"
+    "ACC of every method at each of its settings, mean over the seeds that were run at all of them (paper: figure 2)"
     fig, ax = plt.subplots(figsize=(6, 2.8))
     for method in PAPER['table2']:
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
         setting = lambda r: next(iter(r['params'].values()), r['seed'])
-        acc = [100*np.mean([r['acc'] for r in mine if setting(r) == v]) for v in sorted({setting(r) for r in mine})]
+        values = sorted({setting(r) for r in mine})
+        if mine and mine[0]['params']: mine = [r for r in mine if sum(o['seed'] == r['seed'] for o in mine) == len(values)]
+        acc = [100*np.mean([r['acc'] for r in mine if setting(r) == v]) for v in values if mine]
         if len(acc) > 1: ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4, label=f'{method} (spread {max(acc) - min(acc):.1f})')
     printed = PAPER['fig2'].get(records[0]['dataset'])
     if printed: ax.plot(range(1, 10), printed, color='.6', ls='--', label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
