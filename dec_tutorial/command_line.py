@@ -9,6 +9,7 @@ __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 import base64, csv, html, os, shlex, sys, time, typing
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch, matplotlib.pyplot as plt
@@ -17,7 +18,7 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from .data import DecError, Dataset, as_image, atomic_path, load_data, scale_factor, set_theme, show_samples
 from .training import Checkpoint, Rows, first_only, pick_device, precision_used, worker, workers
-from .dec import DEC, job_key, show_training
+from .dec import DEC, job_key, method_name, show_training
 from .evaluation import flat, make_record, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
 
 # %% ../nbs/07_command_line.ipynb #ec34647d
@@ -38,7 +39,7 @@ def _records(ds, dec, raw, common):
     ae, km, cl = (dec.seconds_[s] for s in ('autoencoder', 'kmeans', 'clusters'))
     rows = [('k-means', raw['labels'].numpy(), dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
             ('AE+k-means', dec.kmeans_labels_, dict(iterations=sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes')), reconstruction=dec.reconstruction_, seconds=ae + km)),
-            ('DEC', dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
+            (dec.method, dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
     out = [make_record('fit', ds.name, ds.n, m, ds.y, l, **(common | more)) for m, l, more in rows]
     return [r | dict(seconds=round(r['seconds'], 1)) for r in out]
 
@@ -64,7 +65,7 @@ def _reconstructions(ds, dec, m=12):
 def _pictures(ds, dec):
     "(file, caption, function that draws) of everything there is to see"
     q = dec.predict_proba(ds.x)
-    stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)), ('DEC', flat(dec.transform(ds.x)))]
+    stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)), (dec.method, flat(dec.transform(ds.x)))]
     out = [('embedding', 'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after DEC.', lambda: show_flat(stations, dec.labels_)),
            ('confidence', 'Sizes of the clusters, and how confident the assignments are.', lambda: show_confidence(q)),
            ('training', 'The KL phase: loss, and share of points that changed cluster at each refresh of the target.', lambda: show_training(dec))]
@@ -89,7 +90,7 @@ def _report(ds, dec, table, pictures, record):
     fig = lambda png, caption: f'<figure><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
     intro = f'{ds!r}; {dec.n_clusters} clusters. The KL phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
     how = '\n'.join(f'{k}: {record[k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
-    return _PAGE.format(title=f'DEC on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table), figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
+    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table), figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
 def _write_all(ds, dec, records, table, out):
@@ -118,6 +119,7 @@ def run_fit(
     ds:Dataset, # points, and classes where known
     out:Path, # folder for the results
     n_clusters:int|None=None, # None: as many as there are classes
+    method:str='DEC', # see `METHODS`
     recipe:str='fast', # 'fast', 'paper', 'authors'
     seed:int=0,
     update_interval:int|None=None, # None: the recipe's
@@ -132,11 +134,13 @@ def run_fit(
     if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
     dev, out = pick_device(device), Path(out)
     used = precision_used(prec, dev)
-    dec = DEC(k, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
+    method = method_name(method)
+    shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
+    dec = DEC(k, method=method, **shape, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
     r = dec._settings(sparse.issparse(ds.x))
     if r.train_part: dec.set_params(train_rows=ds.n_train)
     dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)       # complain before an hour is spent
-    what = dict(k=k, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
+    what = dict(k=k, method=method, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
     with workers(dev):                                                      # one, unless torchrun started several
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
@@ -185,10 +189,11 @@ def _command(func):
 @_command
 def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, coil20, rcv1, rcv1_10k, or a .npz, .npy or .csv file', str, opt=False, nargs='?')='digits',
+    method:_arg('DEC, IDEC, DCN, DEC-DA, VaDE, … (page Members)', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',
     seed:_arg('of everything random', int)=0,
     n_clusters:_arg('number of clusters; default: as many as there are classes', int)=None,
-    out:_arg('folder for the results; default: dec_runs/DATA-RECIPE-SEED', str)=None,
+    out:_arg('folder for the results; default: dec_runs/DATA-RECIPE-SEED, or dec_runs/DATA-METHOD-RECIPE-SEED', str)=None,
     update_interval:_arg("mini-batches between two refreshes of the target, the paper's λ; default: the recipe's", int)=None,
     ae_iter:_arg("mini-batches of the autoencoder, and of each greedy layer; default: the recipe's", int)=None,
     max_iter:_arg("most mini-batches of the KL phase; default: the recipe's", int)=None,
@@ -200,12 +205,13 @@ def dec_fit(
     "Cluster DATA with DEC: prints a table, leaves records, model, pictures and a report in a folder"
     with _plain('dec_fit'):
         ds = load_data(data, root, not no_download)
-        folder = Path(out or f'dec_runs/{ds.name}-{recipe}-{seed}')
-        words = ['dec_fit', data, '--recipe', recipe, '--seed', seed]
+        method = method_name(method)
+        folder = Path(out or f"dec_runs/{ds.name}-{recipe if method == 'DEC' else f'{method}-{recipe}'}-{seed}")
+        words = ['dec_fit', data, *([] if method == 'DEC' else ['--method', method]), '--recipe', recipe, '--seed', seed]
         for name, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items(): words += [f'--{name}', v] if v is not None else []
         words += [w for name, v in (('--device', device), ('--precision', precision)) if v != 'auto' for w in (name, v)]
         if os.environ.get('RANK', '0') == '0': print(ds)
-        dec, _, table = run_fit(ds, folder, n_clusters, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
+        dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
         if table: print(f"\n{table}\n\nstopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194

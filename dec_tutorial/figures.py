@@ -38,7 +38,7 @@ def watched(
     path = ck.path.with_name(ck.path.stem + '-watched.npz')
     if not path.exists():
         dec = kl_phase(begun, ck, ds.x, lambda dec, x: [Snapshots(lambda: dec.transform(x), AT)], **fixed_setting('DEC', ds.name))
-        t, clusters, codes = zip(*dec.callbacks[0].kept)
+        t, clusters, codes = zip(*dec.callbacks_[0].kept)
         kept = [(b, z) for b, z in zip(t, codes) if z is not None]
         with atomic_path(path) as tmp, open(tmp, 'wb') as f:
             np.savez(f, fields=json.dumps(as_cell(dec)[1]), batch=t, clusters=clusters, at=[b for b, _ in kept], codes=[z for _, z in kept], labels=dec.labels_, q=dec.predict_proba(ds.x), z=dec.transform(ds.x), mu=dec.cluster_centers_)

@@ -44,7 +44,7 @@ def noisy_loss(batch): return kl_loss(batch.p, batch.layer(batch.encoder(dropout
 DROPOUT = Variant('training', 'dropout in the KL phase', dict(loss=noisy_loss))
 
 # %% ../nbs/15_mistakes.ipynb #dcc79921
-def _best(dec, ds): return max([c for _, c, _ in dec.callbacks[0].kept] + [dec.labels_], key=lambda c: cluster_accuracy(ds.y, c))
+def _best(dec, ds): return max([c for _, c, _ in dec.callbacks_[0].kept] + [dec.labels_], key=lambda c: cluster_accuracy(ds.y, c))
 
 BEST_EPOCH = Variant('evaluation', 'best epoch', callbacks=lambda dec, x: [Snapshots()], reported=lambda dec, ds: cluster_accuracy(ds.y, _best(dec, ds)))
 

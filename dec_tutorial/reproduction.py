@@ -20,6 +20,8 @@ from .command_line import _arg, _command, _out_folder, _plain
 from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min, kl_phase, shared_start, show_settings, side_by_side, table2_cells, table3_cells, table4_cells
 from .ablations import ABLATIONS, show_forest, variant_cells, variant_rows
 from .mistakes import MISTAKES
+from .combining import combining_cells, combining_rows, show_plans
+from .compare import family_cells, family_rows
 from .figures import fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells, fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5, show_fig6
 
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
@@ -97,7 +99,9 @@ WHAT = dict(
     fig6=Item('fig6', fig6_cells, lambda records, _: fig6_rows(records), lambda records, *_: show_fig6(records)),
     details=Item('details', details_cells, lambda records, _: details_rows(records)),
     ablations=Item('ablations', lambda cells, *how: variant_cells(cells, ABLATIONS, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
-    mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)))
+    mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
+    combining=Item('combining', combining_cells, lambda records, _: combining_rows(records), lambda records, *_: show_plans(records)),
+    family=Item('family', family_cells, lambda records, _: family_rows(records)))
 
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                                                           # for checkpoints, below the folder one is in
@@ -125,7 +129,7 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations or mistakes', str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations, mistakes, combining or family', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds, with commas between', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -140,10 +140,11 @@ def finetune(
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
     name:str='autoencoder',
+    augment=None, # (m, d) -> (m, d): learn on points seen a little differently; None: as they are
 )->Trainer: # fitted
     "Train the whole autoencoder end to end, without noise (paper: section 3.2)"
     def loss(b):
-        x = rows[b]
+        x = augment(rows[b]) if augment else rows[b]
         return reconstruction_loss(x, ae(x), factor)
     return (ck or Checkpoint()).run(name, Trainer(loss, ae.parameters(), len(rows), stage, seed, name=name))
 

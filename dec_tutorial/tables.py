@@ -16,7 +16,7 @@ import numpy as np, matplotlib.pyplot as plt
 from sklearn.cluster import KMeans
 from .data import Dataset, scale_factor
 from .training import Checkpoint, precision_used
-from .dec import DEC, RECIPES, get_recipe, job_key
+from .dec import DEC, RECIPES, get_method, get_recipe, job_key
 from .evaluation import cluster_accuracy, make_record, mean_sd, read_records, write_records
 from .baselines import LDMGI, SEC, SWEEP, discretise, neighbours
 
@@ -135,7 +135,8 @@ def shared_start(
     r = get_recipe(recipe)
     rows = ds.n_train if r.train_part else None
     args = dict(recipe=r, random_state=seed, train_rows=rows) | cut
-    ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **cut)}.pt')
+    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **cut | get_method(cut.get('method', 'DEC')))
+    ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt')
     return DEC(ds.n_classes, checkpoint=ck, **args).fit_autoencoder(ds.x, more=ds.more), ck
 
 # %% ../nbs/11_tables.ipynb #d3ab4fb4
@@ -143,7 +144,7 @@ def kl_phase(
     begun:DEC, # of `shared_start`
     ck:Checkpoint, # of `shared_start`
     x, # points, (n, d)
-    callbacks=lambda dec, x: [], # the `DEC` that will be fitted, and the points -> its callbacks
+    callbacks=(), # see `DEC`
     name:str='', # of the run, to tell its checkpoint from others whose functions look alike
     **change, # arguments of `DEC`
 )->DEC: # fitted
@@ -151,8 +152,7 @@ def kl_phase(
     own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'))
     stale = ['k-means on the codes'] if {'n_clusters', 'n_init', 'start', 'autoencoder', 'random_state'} & set(change) else []
     own.done = own.done or {step: v for step, v in ck.done.items() if step not in stale}
-    dec = DEC(**begun.get_params() | change | dict(checkpoint=own))
-    dec.set_params(callbacks=callbacks(dec, x)).fit(x)
+    dec = DEC(**begun.get_params() | change | dict(checkpoint=own, callbacks=callbacks)).fit(x)
     own.clear()
     return dec
 
