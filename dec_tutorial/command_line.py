@@ -132,9 +132,8 @@ def run_fit(
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     k = ds.n_classes if n_clusters is None else n_clusters
     if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
-    dev, out = pick_device(device), Path(out)
+    dev, out, method = pick_device(device), Path(out), method_name(method)
     used = precision_used(prec, dev)
-    method = method_name(method)
     shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
     dec = DEC(k, method=method, **shape, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
     r = dec._settings(sparse.issparse(ds.x))

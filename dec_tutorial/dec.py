@@ -504,6 +504,7 @@ def _check_model(h, t, ae):
     if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
+    if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')): raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
     if not (l.ndim == 1 and l.shape == s.shape and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
 
@@ -526,7 +527,9 @@ def load(cls:DEC,
         with torch.device('meta'):                                      # no memory for sizes that a damaged file may claim
             ae = _part(h['network'])(h['d'], h['recipe']['dims'], **(dict(image_shape=tuple(h['shape'])) if h['shape'] else {}))
             layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
-        for net, start in ((layer, 'head.'), (ae, '')): net.load_state_dict({k.removeprefix(start): v for k, v in t.items() if k.startswith(start or ('encoder', 'decoder', 'spread'))}, assign=True)
+        head = {k: v for k, v in t.items() if k.startswith('head.')}
+        layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
+        ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']

@@ -56,8 +56,8 @@ class Counting(Callback):
         mu, batch = self.dec.layer_.mu.data, trainer.batch
         new, self.count = counted_means(mu, self.count.to(mu), batch.z.detach(), batch.q.argmax(1))
         mu.copy_(new)
-    def state_dict(self): return dict(count=self.count)
-    def load_state_dict(self, s): self.count = s['count']
+    def state_dict(self): return dict(count=self.count, mu=self.dec.layer_.mu.data)        # the trainer keeps only what it trains
+    def load_state_dict(self, s): self.count = s['count']; self.dec.layer_.mu.data.copy_(s['mu'])
 
 def counting(dec, x): return [Counting(dec, x)]
 def narrow(batch): return kmeans_loss(batch.z, batch.mu.detach())                        # L_c of DCN; the centroids get no gradient
@@ -135,7 +135,7 @@ def mixture_divergence(
 NOISE = .1                                                                              # variance of a feature about what the decoder says; all features together have mean square 1
 
 def vade(batch):
-    "Negative evidence lower bound, divided by the features, so that rates mean the same for all data"
+    "Negative evidence lower bound a feature (Jiang et al. 2017), so that rates mean the same for all data"
     net, head = batch.network, batch.layer
     h = net.encoder[:-1](batch.x)
     mean, log_var = net.encoder[-1](h), net.spread(h.float())

@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
 from .data import Dataset, atomic_path, load_data
-from .training import BatchStream, Rows, Stage, apply_chunked, pick_device, precision, precision_used
+from .training import BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device, precision, precision_used
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
 from .dec import DEC, fit_clusters, kmeans_start
@@ -99,19 +99,18 @@ def naive_ae_step(
     "The training step that most tutorials write"
     d = [x.shape[1], *DIMS[1:], *DIMS[-2:0:-1], x.shape[1]]
     ae = nn.Sequential(*[m for l, (a, b) in enumerate(zip(d, d[1:])) for m in (nn.Linear(a, b), *([] if l in (3, 7) else [nn.ReLU()]))]).to(device)
-    opt = torch.optim.SGD(ae.parameters(), lr=.01, momentum=.9, fused=False, foreach=False)
+    opt = torch.optim.SGD([dict(params=[*ae.parameters()], rate=1.)], lr=.01, momentum=.9, fused=False, foreach=False)
     loader = DataLoader(TensorDataset(torch.as_tensor(x)), batch_size=256, shuffle=True)
-    batches, total = iter(loader), []
+    batches, total = itertools.chain.from_iterable(itertools.repeat(loader)), []
+    def loss(b): # the batch comes from the loader, whatever `b` says
+        xb = next(batches)[0].to(device)
+        total.append(F.mse_loss(ae(xb), xb))
+        return total[-1]
+    trainer = Trainer(loss, ae.parameters(), len(x), Stage(10**9, lr=.01))
+    trainer.opt = opt
     def step():
-        nonlocal batches
-        batch = next(batches, None)
-        if batch is None: batches = iter(loader); batch = next(batches)
-        xb = batch[0].to(device)
-        loss = F.mse_loss(ae(xb), xb)
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        total.append(loss.item())
+        trainer.step()
+        total[-1] = total[-1].item()                                                # what such programs add up after every batch
     return step
 
 # %% ../nbs/31_performance.ipynb #0c734396

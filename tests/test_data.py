@@ -527,7 +527,7 @@ def test_missing_parts(parts):
 
 o = torch.ones
 @pytest.mark.parametrize('change', [
-    dict(mu=o(3, 4)), dict(mu=o(4, 3)), dict(mu=o(3)), dict(mu=o(())), dict(mu=o(3, 3)*math.nan), dict(mu=o(3, 3, dtype=torch.bfloat16)), dict(labels=o(60, 2)), dict(labels=torch.full((60,), 3)), dict(labels=-torch.ones(60)),
+    *({'head.mu': m} for m in (o(3, 4), o(4, 3), o(3), o(()), o(3, 3)*math.nan, o(3, 3, dtype=torch.bfloat16), o(3, 3, dtype=torch.float64))), dict(mu=o(3, 3)), dict(labels=o(60, 2)), dict(labels=torch.full((60,), 3)), dict(labels=-torch.ones(60)),
     dict(labels=o(5)), *({'encoder.0.weight': w} for w in (o(16), o(()), o(16, 20, 1), o(16, 0), o(16, 20)*math.inf, o(15, 20))), {'encoder.0.bias': o(3)}, {'decoder.4.weight': o(20, 15)}, {'encoder.9.weight': o(2)}], ids=lambda c: ' '.join(f'{k} {tuple(v.shape)}' for k, v in c.items()))
 def test_changed_arrays(parts, change):
     header, arrays, load = parts

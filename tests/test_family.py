@@ -1,0 +1,62 @@
+"Every member of the family by name: from the shell, with a model file that predicts the same, and through a kill"
+import json, shlex
+import numpy as np, pytest, torch
+from safetensors.numpy import load_file
+from conftest import make_blobs
+from dec_tutorial.data import DecError
+from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
+from dec_tutorial.images import for_pictures                                       # registers all of METHODS
+from dec_tutorial.losses import Jitter
+from dec_tutorial.training import Callback
+
+short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
+X, Y = make_blobs()
+
+@pytest.fixture
+def pictures(tmp_path):
+    np.savez(tmp_path/'p.npz', x=X, y=Y, image_shape=(4, 4))
+    return tmp_path/'p.npz'
+
+@pytest.mark.parametrize('method', METHODS)
+def test_from_the_shell(cli, tmp_path, pictures, method):
+    r = cli('dec_fit', pictures, '--method', method.upper(), *short, '--out', 'o')
+    assert r.returncode == 0, r.stderr
+    last = json.loads((tmp_path/'o'/'record.json').read_text())[-1]
+    assert last['method'] == method and ('--method' in shlex.split(last['command'])) == (method != 'DEC')
+    assert cli('dec_predict', 'o/model.safetensors', pictures, '--out', 'c.csv').returncode == 0
+    cluster = np.loadtxt(tmp_path/'c.csv', delimiter=',', skiprows=1)[:, 1]
+    assert (cluster == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
+    assert DEC.load(tmp_path/'o'/'model.safetensors').method == method
+
+def test_what_needs_pictures_says_so(cli, tmp_path, blobs):
+    for method in ('dec-da', 'ConvDEC'):
+        r = cli('dec_fit', blobs, '--method', method, *short)
+        assert r.returncode == 1 and 'looks at pictures' in r.stderr and r.stderr.count('\n') == 1, r.stderr
+
+def test_unknown_method(cli, blobs):
+    r = cli('dec_fit', blobs, '--method', 'idek')
+    assert r.returncode == 1 and 'known are DEC' in r.stderr and 'IDEC' in r.stderr
+
+@pytest.mark.parametrize('method', ('DCN', 'Aljalbout', 'VaDE', 'DEC-DA'))
+def test_a_killed_run_ends_the_same(tmp_path, method): # counts, mixtures and random shifts go on where they were
+    armed = [True]
+    class Kill(Callback):
+        def after_batch(self, trainer):
+            if trainer.t == 17 and armed.pop(): raise KeyboardInterrupt
+    usual = get_method(method).get('callbacks', lambda dec, x: [])
+    callbacks = lambda dec, x: [*usual(dec, x), Kill()]
+    args = dict(n_clusters=3, method=method, ae_iter=40, max_iter=40, update_interval=10, tol=0., random_state=0, device='cpu')
+    whole = DEC(**args).fit(X)
+    dec = DEC(**args, checkpoint=tmp_path/'ck', callbacks=callbacks)
+    with pytest.raises(KeyboardInterrupt): dec.fit(X)
+    armed.append(False)
+    again = dec.fit(X)
+    assert again.history_['clusters'] == whole.history_['clusters'] and (again.predict_proba(X) == whole.predict_proba(X)).all()
+
+def test_given_arguments_go_before_the_methods():
+    assert DEC(3, method='IDEC')._use.keep_decoder and DEC(3, method='idec', update_interval=7)._use.update_interval == 7
+    assert DEC(3, method='DEC-DA', augment=Jitter(0.))._use.augment == Jitter(0.)
+    assert DEC(3, method='VaDE').get_params()['loss'] == DEC().get_params()['loss']   # clone and grid search see what was given
+
+def test_a_loss_without_its_decoder_says_so():
+    with pytest.raises(DecError, match='keep_decoder=True'): DEC(3, loss=get_method('IDEC')['loss'], ae_iter=5, max_iter=5).fit(X)
