@@ -192,7 +192,7 @@ def against(
         pairs = [(r, by[base, s]) for (m, s), r in by.items() if m == name and (base, s) in by]
         if not pairs: continue
         diff = {k: [a[k] - b[k] for a, b in pairs] for k in ('acc', 'nmi')}
-        rows.append(dict(group=pairs[0][0]['measured']['group'], change=name, ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']), ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs), mean=float(np.mean(diff['acc'])), diff=diff['acc']))
+        rows.append(dict(group=pairs[0][0].get('measured', {}).get('group', ''), change=name, ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']), ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs), mean=float(np.mean(diff['acc'])), diff=diff['acc']))
     return sorted(rows, key=lambda r: -r['mean'])
 
 def variant_rows(records:list)->list: # of `against`, without what is only for the plot

@@ -66,13 +66,13 @@ def _pictures(ds, dec):
     "(file, caption, function that draws) of everything there is to see"
     q = dec.predict_proba(ds.x)
     stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)), (dec.method, flat(dec.transform(ds.x)))]
-    out = [('embedding', 'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after DEC.', lambda: show_flat(stations, dec.labels_)),
+    out = [('embedding', f'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after {dec.method}.', lambda: show_flat(stations, dec.labels_)),
            ('confidence', 'Sizes of the clusters, and how confident the assignments are.', lambda: show_confidence(q)),
-           ('training', 'The KL phase: loss, and share of points that changed cluster at each refresh of the target.', lambda: show_training(dec))]
+           ('training', 'The last phase: loss, and share of points that changed cluster at each refresh.', lambda: show_training(dec))]
     if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_)))
     if ds.image_shape and not sparse.issparse(ds.x):
         out[:0] = [('top', 'The ten points that each cluster is surest of.', lambda: show_top(ds.x, q, ds.image_shape)), ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
-                   ('reconstructions', 'Points, and what the decoder makes of their codes after DEC has changed the encoder: DEC does not ask it to stay invertible.', lambda: _reconstructions(ds, dec))]
+                   ('reconstructions', f'Points, and what the decoder makes of their codes at the end. {dec.method} {"went on training it" if dec._use.keep_decoder else "changed the encoder and not the decoder, so they no longer fit together"}.', lambda: _reconstructions(ds, dec))]
     return out
 
 # %% ../nbs/07_command_line.ipynb #658bb2a5
@@ -88,7 +88,7 @@ def _html_table(text):
 
 def _report(ds, dec, table, pictures, record):
     fig = lambda png, caption: f'<figure><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
-    intro = f'{ds!r}; {dec.n_clusters} clusters. The KL phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
+    intro = f'{ds!r}; {dec.n_clusters} clusters. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
     how = '\n'.join(f'{k}: {record[k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
     return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table), figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
@@ -132,8 +132,8 @@ def run_fit(
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     k = ds.n_classes if n_clusters is None else n_clusters
     if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
+    if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
     dev, out, method = pick_device(device), Path(out), method_name(method)
-    used = precision_used(prec, dev)
     shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
     dec = DEC(k, method=method, **shape, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
     r = dec._settings(sparse.issparse(ds.x))
@@ -147,7 +147,7 @@ def run_fit(
         dec.set_params(checkpoint=ck).fit(ds.x, more=ds.more)
     if rank: return dec, [], None                                           # the first one writes
     given = dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
-    common = dict(recipe=recipe, seed=seed, params={n: v for n, v in given.items() if v is not None}, command=command, precision=used,
+    common = dict(recipe=recipe, seed=seed, params={n: v for n, v in given.items() if v is not None}, command=command, precision=precision_used(prec, dev),
                   device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
     records = _records(ds, dec, raw, common)
     table = _table(records, dec, ds.x)

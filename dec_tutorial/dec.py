@@ -21,11 +21,11 @@ from fastcore.basics import patch
 from scipy import sparse
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import ClassifierTags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, atomic_path, check_x, scale_factor
 from .training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, apply_chunked, first_only, pick_device, precision, workers
 from .sae import AutoEncoder, finetune, pretrain_layerwise
@@ -107,11 +107,10 @@ class Batch:
         encoder:nn.Module, # (m, d) -> (m, d_z)
         layer:ClusterLayer, # (m, d_z) -> (m, k)
         network:nn.Module|None=None, # the whole autoencoder, if it is kept
-        index:torch.Tensor|None=None, # numbers of the points in the data set, (m,)
         done:float=0., # share of the run that is over
         augment=None, # (m, d) -> (m, d): the same points, seen a little differently
     ):
-        self.x, self.p, self.encoder, self.layer, self.network, self.index, self.done, self.augment = x, p, encoder, layer, network, index, done, augment
+        self.x, self.p, self.encoder, self.layer, self.network, self.done, self.augment = x, p, encoder, layer, network, done, augment
     @cached_property
     def z(self): return self.encoder(self.x)                                    # codes, (m, d_z)
     @cached_property
@@ -122,6 +121,10 @@ class Batch:
     def y(self): # reconstructions, (m, d)
         if self.network is None: raise DecError("this loss looks at reconstructions, so the decoder must be trained, too; give keep_decoder=True")
         return self.network.decoder(self.z)
+    @cached_property
+    def moved(self): # the same points, augmented; they keep their target
+        if self.augment is None: raise DecError("this loss looks at augmented points, so it needs to know how; give augment=, for example Jitter()")
+        return Batch(self.augment(self.x), self.p, self.encoder, self.layer, self.network, self.done)
 
 def dec_loss(batch:Batch)->torch.Tensor:
     "The loss of DEC: KL(P‖Q) (paper: section 3.1.2, equation 2)"
@@ -148,7 +151,7 @@ def fit_clusters(
     net = nn.Sequential(encoder, layer)
     refresh = Refresh(lambda: apply_chunked(net, rows), labels, update_interval, tol, target)
     def step(b):
-        trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer, network, b, trainer.t/trainer.n_iter, augment)
+        trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer, network, trainer.t/trainer.n_iter, augment)
         return loss(trainer.batch)
     params = [*dict.fromkeys([*net.parameters(), *(network.parameters() if network else ())])]
     trainer = Trainer(step, params, len(rows), stage, seed, [refresh, *callbacks], 'clusters')
@@ -189,7 +192,7 @@ def get_recipe(
     return r
 
 # %% ../nbs/05_dec.ipynb #5cdb2b8d
-class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
+class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     "Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator"
     def __init__(self,
         n_clusters:int=10, # k
@@ -226,6 +229,8 @@ class DEC(ClusterMixin, TransformerMixin, BaseEstimator):
         self.cluster, self.network, self.head, self.augment = cluster, network, head, augment
         self.backprop, self.alpha, self.n_init, self.random_state, self.device, self.precision = backprop, alpha, n_init, random_state, device, precision
         self.train_rows, self.autoencoder, self.callbacks, self.checkpoint = train_rows, autoencoder, callbacks, checkpoint
+    def transform(self, X): # points, (n, d), old or new -> codes z, (n, d_z); it stands here since scikit-learn's `set_output` wraps only what a class is made with
+        "The embedding of points"; return self._codes(X)
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
 METHODS = {'DEC': {}}                                                              # name -> arguments of `DEC`; pages 22 and 23 add the family
@@ -268,7 +273,7 @@ def _settings(self:DEC, sparse_x):
 def _check_k(self:DEC, n):
     k = self.n_clusters
     if not isinstance(k, (int, np.integer)) or isinstance(k, bool): raise DecError(f"n_clusters must be a whole number, not {k!r}")
-    if k < 2: raise DecError(f"n_clusters is {k}; there is nothing to divide below 2 clusters")
+    if k < 1: raise DecError(f"n_clusters is {k}; ask for 2 clusters or more (1 puts everything together)")
     if n < k: raise DecError(f"X has n_samples={n} points, fewer than n_clusters={k}; ask for fewer clusters or give more points")
 
 # %% ../nbs/05_dec.ipynb #06192a39
@@ -302,7 +307,7 @@ def _open_checkpoint(self:DEC, x, r, seed, **further):
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     if self.autoencoder is not None:
-        if not isinstance(self.autoencoder, AutoEncoder): raise DecError(f"autoencoder must be a trained AutoEncoder, not {self.autoencoder!r}")
+        if not all(hasattr(self.autoencoder, a) for a in ('encoder', 'decoder', 'd')): raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like AutoEncoder, not {self.autoencoder!r}")
         if self.autoencoder.d != rows.d: raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has {rows.d}")
         return copy.deepcopy(self.autoencoder).to(rows.device), []
     use = self._use
@@ -323,10 +328,11 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
 @contextmanager
 def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; what follows in the block has the same precision and checkpoint"
-    X = check_x(X)
+    given, X = X, check_x(X)
     self._check_k(X.shape[0])
+    validate_data(self, given, skip_check_array=True)                       # columns of a data frame keep their names
     r, device, seed = self._settings(sparse.issparse(X)), pick_device(self.device), self._draw_seed()
-    self.n_features_in_, self.scale_, self.recipe_, self.seed_ = X.shape[1], scale_factor(X, r.scale), r, seed
+    self.scale_, self.recipe_, self.seed_ = scale_factor(X, r.scale), r, seed
     rows = Rows(X, self.scale_, device)
     part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
     if more is not None:
@@ -401,12 +407,23 @@ def _q(self:DEC, rows):
 @patch
 def _rows(self:DEC, X):
     check_is_fitted(self)
-    X = check_x(X)
+    given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
         raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input; give it the columns it was fitted on")
+    validate_data(self, given, reset=False, skip_check_array=True)          # other names, or another order of them, are an error
     return Rows(X, self.scale_, self.layer_.mu.device)
 
 # %% ../nbs/05_dec.ipynb #524c7656
+@patch
+def __sklearn_tags__(self:DEC): # what scikit-learn's tools may expect
+    tags = super(DEC, self).__sklearn_tags__()
+    tags.input_tags.sparse, tags.transformer_tags.preserves_dtype = True, ['float32']
+    tags.classifier_tags = ClassifierTags()                             # no classifier, but their checks ask it of everything with predict_proba
+    return tags
+
+@patch(as_prop=True)
+def _n_features_out(self:DEC): return self.autoencoder_.dims[-1]             # columns of `transform`: dec0, dec1, …
+
 @patch
 def predict_proba(self:DEC,
     X, # points, (n, d), old or new
@@ -422,10 +439,7 @@ def predict(self:DEC,
     return self.predict_proba(X).argmax(1)
 
 @patch
-def transform(self:DEC,
-    X, # points, (n, d), old or new
-)->np.ndarray: # codes z, (n, d_z)
-    "The embedding of points"
+def _codes(self:DEC, X): # what `transform` returns
     rows = self._rows(X)
     with precision('float32'): return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
 
@@ -464,14 +478,14 @@ CANDIDATES = (
 def show_training(dec):
     "KL loss, and share of points that changed cluster at each refresh"
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
-    axs[0].plot(*zip(*dec.history_['clusters'])); axs[0].set(xlabel='mini-batch', ylabel='KL loss')
+    axs[0].plot(*zip(*dec.history_['clusters'])); axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
     t, c = np.array(dec.history_['changes'][1:]).reshape(-1, 2).T
     axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.'); axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
     axs[1].set(xlabel='mini-batch', ylabel='share of points changed')
     return fig
 
 # %% ../nbs/05_dec.ipynb #bb1a29a5
-_HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members', MixtureHead='members', ConvAutoEncoder='images')                    # what a model may consist of, and the module it stands in
+_HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members', MixtureHead='members', ConvAutoEncoder='images', PooledAutoEncoder='images')                    # what a model may consist of, and the module it stands in
 
 @patch
 def save(self:DEC,
@@ -483,7 +497,7 @@ def save(self:DEC,
     parts = dict(network=type(self.autoencoder_).__name__, head=type(self.layer_).__name__)
     for part in parts.values():
         if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    header = parts | dict(format=2, method=self.method, d=self.n_features_in_, shape=getattr(self.autoencoder_, 'image_shape', None), n_clusters=int(self.n_clusters), alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
+    header = parts | dict(format=2, method=self.method, d=self.n_features_in_, shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=int(self.n_clusters), alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
                   scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
@@ -504,6 +518,7 @@ def _check_model(h, t, ae):
     if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
+    if (names := h.get('features')) and not (len(names) == h['d'] and all(isinstance(n, str) for n in names)): raise ValueError('names that are not those of the features')
     if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')): raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
     if not (l.ndim == 1 and l.shape == s.shape and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
@@ -533,6 +548,7 @@ def load(cls:DEC,
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
+        if h.get('features'): m.feature_names_in_ = np.array(h['features'], dtype=object)
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy()
         m.n_iter_, m.stop_reason_, m.reconstruction_, m.history_, m.seconds_ = (h[k] for k in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'))
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', 'show_contingency', 'top_points', 'show_top',
-           'flat', 'show_flat', 'show_journey', 'show_confidence', 'make_record', 'write_records', 'read_records',
-           'text_table', 'mean_sd', 'summarise', 'results_table', 'show_results']
+           'flat', 'show_flat', 'show_journey', 'show_confidence', 'processor', 'make_record', 'write_records',
+           'read_records', 'text_table', 'mean_sd', 'summarise', 'results_table', 'show_results']
 
 # %% ../nbs/06_evaluation.ipynb #8eea2e78
 import datetime, json, platform
@@ -148,6 +148,11 @@ def show_confidence(
     return fig
 
 # %% ../nbs/06_evaluation.ipynb #79056971
+def processor()->str: # for example 'AMD EPYC avx512_bf16'; what PyTorch does not tell is left out
+    "What computes products here: the last digits of a sum depend on it, and after thousands of steps whole clusters may"
+    has = getattr(torch.cpu, 'get_capabilities', dict)()
+    return ' '.join([has.get('cpu_name') or platform.machine(), *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])
+
 def make_record(
     experiment:str, # fit, table2, ablations, …
     dataset:str, # digits, mnist, …
@@ -160,7 +165,7 @@ def make_record(
     "One result with its circumstances; the same keys in every record"
     keys = dict(recipe=None, seed=None, iterations=None, stop_reason=None, reconstruction=None, params={}, seconds=None, device='cpu', precision=None, command=None)
     if set(more) - set(keys): raise DecError(f"a record has no field {sorted(set(more) - set(keys))[0]!r}")
-    versions = dict(python=platform.python_version(), torch=torch.__version__, sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__)
+    versions = dict(python=platform.python_version(), torch=torch.__version__, sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__, cpu=processor())
     return dict(experiment=experiment, dataset=dataset, n=int(n), method=method) | scores(y, labels) | keys | more | dict(versions=versions, date=datetime.date.today().isoformat())
 
 # %% ../nbs/06_evaluation.ipynb #aaca5e8f

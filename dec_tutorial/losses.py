@@ -9,7 +9,7 @@ __all__ = ['follow', 'show_pull', 'kmeans_loss', 'soft_kmeans_loss', 'size_loss'
 # %% ../nbs/20_losses.ipynb #b6894ab1
 import math
 from dataclasses import dataclass
-import numpy as np, torch, torch.nn.functional as F
+import torch, torch.nn.functional as F
 import matplotlib.pyplot as plt
 from .data import DecError
 

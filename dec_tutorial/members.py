@@ -4,21 +4,18 @@
 
 # %% auto #0
 __all__ = ['NOISE', 'Again', 'once_more', 'counted_means', 'Counting', 'counting', 'narrow', 'equal_sizes', 'zipf_sizes',
-           'jittered_kl', 'jittered_kept', 'Informed', 'MixtureHead', 'mixture_start', 'VariationalAutoEncoder',
-           'mixture_divergence', 'vade']
+           'OnMoved', 'Informed', 'MixtureHead', 'mixture_start', 'VariationalAutoEncoder', 'mixture_divergence',
+           'vade']
 
 # %% ../nbs/22_members.ipynb #5e912ac5
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import numpy as np, torch, torch.nn as nn
-from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 from .training import Callback, Stage
 from .sae import AutoEncoder, dropout
-from .soft_assignment import ClusterLayer
-from .dec import DEC, METHODS, dec_loss, kl_loss
+from .dec import METHODS, dec_loss, kl_loss
 from .losses import Jitter, entropy, kmeans_loss, mutual_information, size_loss, zipf
-from .combining import Combined, Weighted, kept
+from .combining import Combined, Weighted, cluster_again, kept
 
 # %% ../nbs/22_members.ipynb #1a49ea4a
 def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)             # KL(P‖Q) weighted by α moves the codes as in `fast`
@@ -29,9 +26,7 @@ METHODS['IDEC'] = dict(loss=Combined(dec_loss, kept, 1/11), keep_decoder=True, c
 class Again(Callback):
     "k-means on the codes, when training is over"
     def __init__(self, dec, x): self.dec, self.x = dec, x
-    def after_fit(self, trainer):
-        km = KMeans(self.dec.n_clusters, n_init=self.dec.n_init, random_state=self.dec.seed_).fit(self.dec.transform(self.x).astype(float))
-        self.dec.layer_.mu.data.copy_(torch.from_numpy(km.cluster_centers_))
+    def after_fit(self, trainer): cluster_again(self.dec, self.x)
 
 def once_more(dec, x): return [Again(dec, x)]
 
@@ -73,12 +68,14 @@ METHODS['DEC+balance'] = dict(loss=Weighted(((1., dec_loss), (1., equal_sizes)))
 METHODS['DEC+Zipf'] = dict(loss=Weighted(((1., dec_loss), (1., zipf_sizes))))
 
 # %% ../nbs/22_members.ipynb #0e299b3f
-def jittered_kl(batch): return kl_loss(batch.p, batch.layer(batch.encoder(batch.augment(batch.x))))
-def jittered_kept(batch):
-    x = batch.augment(batch.x)
-    return (batch.network(x) - x).square().mean()
+@dataclass(frozen=True)
+class OnMoved:
+    "A loss, of augmented points with the target of the clean ones"
+    loss:object # `Batch` -> scalar
+    def __call__(self, batch): return self.loss(batch.moved)
 
-METHODS['DEC-DA'] = dict(loss=jittered_kl, augment=Jitter(), cluster=Stage(20_000, lr=.01, decay=.5))
+METHODS['DEC-DA'] = dict(loss=OnMoved(dec_loss), augment=Jitter(), cluster=Stage(20_000, lr=.01, decay=.5))
+METHODS['IDEC-DA'] = METHODS['IDEC'] | dict(loss=OnMoved(METHODS['IDEC']['loss']), augment=Jitter(), cluster=Stage(20_000, lr=.11, decay=.5))
 
 # %% ../nbs/22_members.ipynb #25571578
 @dataclass(frozen=True)

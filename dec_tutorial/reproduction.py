@@ -21,7 +21,7 @@ from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min, 
 from .ablations import ABLATIONS, show_forest, variant_cells, variant_rows
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
-from .compare import family_cells, family_rows
+from .compare import family_cells, family_rows, sizes_cells
 from .figures import fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells, fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5, show_fig6
 
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
@@ -101,7 +101,8 @@ WHAT = dict(
     ablations=Item('ablations', lambda cells, *how: variant_cells(cells, ABLATIONS, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
     mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
     combining=Item('combining', combining_cells, lambda records, _: combining_rows(records), lambda records, *_: show_plans(records)),
-    family=Item('family', family_cells, lambda records, _: family_rows(records)))
+    family=Item('family', family_cells, lambda records, _: family_rows(records), lambda records, *_: show_forest(records)),
+    sizes=Item('sizes', sizes_cells, lambda records, _: family_rows(records), lambda records, *_: show_forest(records)))
 
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                                                           # for checkpoints, below the folder one is in
@@ -129,7 +130,7 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations, mistakes, combining or family', str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations, mistakes, combining, family or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds, with commas between', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -135,7 +135,7 @@ def shared_start(
     r = get_recipe(recipe)
     rows = ds.n_train if r.train_part else None
     args = dict(recipe=r, random_state=seed, train_rows=rows) | cut
-    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **cut | get_method(cut.get('method', 'DEC')))
+    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **get_method(cut.get('method', 'DEC')) | cut)
     ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt')
     return DEC(ds.n_classes, checkpoint=ck, **args).fit_autoencoder(ds.x, more=ds.more), ck
 

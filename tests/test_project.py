@@ -110,7 +110,7 @@ def test_records(path):
     for r in found:
         assert set(r) - {'measured'} == set(schema), path
         assert r['dataset'] in 'digits mnist fashion usps stl10 stl10_hog coil20 rcv1_10k rcv1'.split() and r['recipe'] in (None, 'fast', 'paper', 'authors')
-        assert r['experiment'] in 'fit table2 table3 table4 fig2 fig3 fig4 fig5 fig6 details ablations mistakes combining family'.split()
+        assert r['experiment'] in 'fit table2 table3 table4 fig2 fig3 fig4 fig5 fig6 details ablations mistakes combining family sizes'.split()
         for score in ('acc', 'nmi', 'ari'): assert 0 <= r[score] <= 1 or score == 'ari' and -.5 <= r[score] < 0
         assert isinstance(r['params'], dict) and isinstance(r['versions'], dict) and re.fullmatch(r'\d{4}-\d\d-\d\d', r['date'])
         assert r['seconds'] is None or r['seconds'] >= 0

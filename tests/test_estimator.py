@@ -1,0 +1,63 @@
+"DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
+from dataclasses import replace
+import numpy as np, pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from conftest import make_blobs
+from dec_tutorial.data import DecError
+from dec_tutorial.dec import DEC, get_recipe
+
+narrow = replace(get_recipe('fast'), dims=(32, 8))                                 # so that a fit takes a tenth of a second
+def small(k=3, **kw): return DEC(k, **dict(recipe=narrow, ae_iter=60, max_iter=40, update_interval=20, n_init=2, random_state=0) | kw)
+
+@parametrize_with_checks([small(4, precision='float32')])                          # 4: one of them counts the classes it made up
+@pytest.mark.filterwarnings('ignore')
+def test_scikit_learns_own_checks(estimator, check): check(estimator)
+
+def test_pipeline_on_iris():
+    iris = load_iris(as_frame=True)
+    pipe = make_pipeline(StandardScaler(), DEC(3, random_state=0, ae_iter=500, max_iter=200))
+    labels = pipe.fit_predict(iris.data)
+    assert labels.shape == (150,) and set(labels) == {0, 1, 2}
+    assert (pipe.predict(iris.data) == labels).all() and np.allclose(pipe.predict_proba(iris.data).sum(1), 1, atol=1e-5)
+    setosa = labels[iris.target == 0]
+    assert (setosa == setosa[0]).all() and (labels[iris.target != 0] != setosa[0]).all()      # the one class that lies apart
+
+def test_grid_search():
+    x, y = make_blobs()
+    search = GridSearchCV(make_pipeline(StandardScaler(), small()), {'dec__n_clusters': [2, 3], 'dec__method': ['DEC', 'IDEC']}, scoring='adjusted_rand_score', cv=2).fit(x, y)
+    assert search.best_params_['dec__n_clusters'] == 3 and search.best_score_ > .9
+
+def test_frames_in_and_out():
+    frame = load_iris(as_frame=True).data
+    dec = small().set_output(transform='pandas').fit(frame)
+    codes = dec.transform(frame)
+    assert list(codes.columns) == list(dec.get_feature_names_out()) == [f'dec{j}' for j in range(8)] and (codes.index == frame.index).all()
+    assert list(dec.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match='feature names should match'): dec.predict(frame[frame.columns[::-1]])
+
+def test_names_survive_a_file(tmp_path):
+    frame = load_iris(as_frame=True).data
+    small().fit(frame).save(tmp_path/'m.safetensors')
+    back = DEC.load(tmp_path/'m.safetensors')
+    assert list(back.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match='feature names should match'): back.predict(frame[frame.columns[::-1]])
+
+def test_subsets_get_the_same_answers():
+    x, _ = make_blobs()
+    dec, rows = small().fit(x), [3, 77, 150]
+    assert dec.transform(x).dtype == dec.predict_proba(x).dtype == np.float32
+    assert (dec.predict(x[rows]) == dec.predict(x)[rows]).all() and np.allclose(dec.transform(x[rows]), dec.transform(x)[rows], atol=1e-6)
+
+def test_one_cluster_is_allowed_and_none_is_not():
+    x, _ = make_blobs()
+    assert set(small(1).fit(x).labels_) == {0}
+    with pytest.raises(DecError, match='2 clusters or more'): small(0).fit(x)
+
+def test_a_clone_is_unfitted_and_the_same():
+    dec = small(method='IDEC')
+    assert clone(dec.fit(make_blobs()[0])).get_params() == dec.get_params()
