@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np, torch, matplotlib.pyplot as plt
 from sklearn.cluster import MiniBatchKMeans
 from .data import Dataset
-from .training import Callback, Rows, apply_chunked
+from .training import Callback, Diverged, Rows, apply_chunked
 from .sae import AutoEncoder, reconstruction_loss
 from .target_distribution import one_hot_target, target_distribution
 from .dec import DEC, dec_loss, get_recipe, kl_gradients, kl_loss
@@ -63,7 +63,8 @@ def variant_cells(
         begin = cache(lambda r: shared_start(cells.ds, r, s, work, **QUICK if quick else {}))
         for v in variants:
             def run():
-                dec = run_variant(v, cells.ds, *begin(v.recipe(base) if v.recipe else base), s)
+                try: dec = run_variant(v, cells.ds, *begin(v.recipe(base) if v.recipe else base), s)
+                except Diverged: return np.zeros(cells.ds.n, int), dict(stop_reason='diverged', measured=dict(group=v.group))     # no network, no clusters: all in one
                 measured = dict(group=v.group, start_acc=cluster_accuracy(cells.ds.y, dec.kmeans_labels_)) | (dict(reported=float(v.reported(dec, cells.ds))) if v.reported else {})
                 return v.labels(dec, cells.ds), as_cell(dec)[1] | dict(measured=measured)
             cells.once(run, v.name, base.name, s, {})

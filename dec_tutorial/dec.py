@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmeans_start', 'Refresh', 'Batch', 'dec_loss',
-           'fit_clusters', 'Recipe', 'get_recipe', 'DEC', 'method_name', 'get_method', 'job_key', 'compare_recipes',
-           'show_training']
+           'fit_clusters', 'Recipe', 'get_recipe', 'DEC', 'method_name', 'get_method', 'job_key', 'behind_pca',
+           'compare_recipes', 'show_training']
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
 import copy, dataclasses, hashlib, itertools, json, math, numbers, time, warnings
@@ -23,6 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -173,6 +174,7 @@ class Recipe:
     update_interval_text:int|None=None # the same for sparse data, if it differs
     tol:float=.001 # share of changed points that ends the KL phase
     train_part:bool=False # autoencoder on the published training part only, where there is one
+    features:int=1 # columns that the autoencoder's rates are made for; with fewer they are lowered in proportion
 
 # %% ../nbs/05_dec.ipynb #87ca3cbd
 _layer = dict(lr=.1, lr_step=20_000, dropout=.2)
@@ -181,7 +183,7 @@ RECIPES = {r.name: r for r in (
     Recipe('paper', pretrain=Stage(50_000, **_layer), finetune=Stage(100_000, lr=.1, lr_step=20_000), cluster=Stage(20_000, lr=.01)),
     Recipe('authors', pretrain=Stage(50_000, ramp=1000, noise_on='hidden', **_layer, **_authors), finetune=Stage(100_000, lr=.1, lr_step=20_000, ramp=1000, **_authors),
            cluster=Stage(20_000, lr=.01, reset_momentum=True, **_authors), scale='authors', factor=.5, update_interval=160, update_interval_text=20, train_part=True),
-    Recipe('fast', finetune=Stage(100_000, epochs=60, min_iter=4_000, batch_share=1/28, lr=.2, average=.2), cluster=Stage(6_000, lr=.01, decay=.5), init='uniform', update_interval=140))}
+    Recipe('fast', finetune=Stage(100_000, epochs=60, min_iter=4_000, batch_share=1/28, lr=.2, average=.2), cluster=Stage(6_000, lr=.01, decay=.5), init='uniform', update_interval=140, features=64))}
 
 def get_recipe(
     recipe, # 'fast', 'paper', 'authors', or a `Recipe`
@@ -304,6 +306,21 @@ def _open_checkpoint(self:DEC, x, r, seed, **further):
         raise DecError(f"checkpoint {self.checkpoint} belongs to another job (other data, arguments or seed); delete it or name another file")
     return ck
 
+# %% ../nbs/05_dec.ipynb #f700c228
+def behind_pca(
+    ae, # an autoencoder, after training
+    rows:Rows, # points, (n, d)
+    most:int=5000, # points to look at, at even distances
+)->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
+    "How much worse a network restores points than principal components do, as many as its code has numbers"
+    x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most)).long().to(rows.device)]
+    with torch.no_grad(): error = (ae(x) - x).square().mean().item()
+    x = x.cpu().numpy()
+    variance, p = float(x.var(0).mean()), min(ae.dims[-1], *x.shape)
+    if not variance: return 0.
+    return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
+
+# %% ../nbs/05_dec.ipynb #cb9934d1
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     if self.autoencoder is not None:
@@ -313,15 +330,20 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     use = self._use
     for halved in range(ck.done.get('halved', 0), 4):
         ae = use.network(rows.d, r.dims, r.init, seed).to(rows.device)
-        slower = lambda stage: replace(stage, lr=stage.lr/2**halved)
+        slower = lambda stage: replace(stage, lr=stage.lr*min(1, rows.d/r.features)/2**halved)
         try:
-            layers = pretrain_layerwise(ae, rows, slower(r.pretrain), r.factor, seed, ck) if r.pretrain else []
-            return ae, [*layers, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck, augment=use.augment)]
+            phases = pretrain_layerwise(ae, rows, slower(r.pretrain), r.factor, seed, ck) if r.pretrain else []
+            phases = [*phases, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck, augment=use.augment)]
+            behind = behind_pca(ae, rows) if phases[-1].n_iter >= 1000 else 0.
+            if behind < .1: return ae, phases
+            why = f'the autoencoder restores points worse than principal components do, by {behind:.0%} of their variance'
+            if halved == 3: warnings.warn(f'{why}, at four rates; clusters made from its codes mean little'); return ae, phases
         except Diverged as e:
             if halved == 3: raise
-            warnings.warn(f'{e}; the autoencoder starts again at half the rate')
-            ck.done, ck.running = {k: v for k, v in ck.done.items() if not k.startswith('layer')} | dict(halved=halved + 1), None
-            ck.save()
+            why = e
+        warnings.warn(f'{why}; the autoencoder starts again at half the rate')
+        ck.done, ck.running = {k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))} | dict(halved=halved + 1), None
+        ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
 @patch
@@ -378,6 +400,8 @@ def fit(self:DEC,
         trainer, refresh = fit_clusters(encoder, layer, points, r.cluster, start['labels'], r.update_interval, r.tol, self.seed_ + 200, ck, self.callbacks_,
             use.target, use.loss, self.autoencoder_ if use.keep_decoder else None, use.augment)
         self.labels_ = self._q(rows).argmax(1).cpu().numpy()
+    empty = self.n_clusters - len(np.unique(self.labels_))
+    if empty: warnings.warn(f'{empty} of {self.n_clusters} clusters are empty in the end; ask for fewer, or see whether the points differ at all')
     self.n_iter_, self.stop_reason_, self.cluster_centers_ = trainer.t, trainer.stop_reason, layer.mu.detach().cpu().numpy()
     self.history_ |= {trainer.name: trainer.history, 'changes': refresh.changes}
     self.seconds_ |= {'clusters': trainer.seconds}

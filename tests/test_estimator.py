@@ -1,15 +1,17 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
+import warnings
 from dataclasses import replace
 import numpy as np, pytest
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import make_blobs
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import DEC, get_recipe
+from dec_tutorial.dec import DEC, behind_pca, get_recipe
+from dec_tutorial.training import Rows, Stage
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))                                 # so that a fit takes a tenth of a second
 def small(k=3, **kw): return DEC(k, **dict(recipe=narrow, ae_iter=60, max_iter=40, update_interval=20, n_init=2, random_state=0) | kw)
@@ -61,3 +63,20 @@ def test_one_cluster_is_allowed_and_none_is_not():
 def test_a_clone_is_unfitted_and_the_same():
     dec = small(method='IDEC')
     assert clone(dec.fit(make_blobs()[0])).get_params() == dec.get_params()
+
+def test_an_autoencoder_that_learned_nothing_starts_again():
+    "With steps this large most of its units die, and its loss is still and finite"
+    x = StandardScaler().fit_transform(load_breast_cancer().data)
+    harsh = replace(get_recipe('fast'), dims=(64, 64, 5), features=1, finetune=Stage(1000, batch_size=6, lr=.2, average=.2))
+    with pytest.warns(UserWarning, match='worse than principal components'): fits = [DEC(2, recipe=harsh, random_state=s).fit_autoencoder(x) for s in range(3)]
+    assert max(behind_pca(f.autoencoder_, Rows(x.astype(np.float32), f.scale_)) for f in fits) < .1
+
+def test_few_columns_get_a_lower_rate():
+    x = StandardScaler().fit_transform(load_iris().data)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert small(recipe=replace(narrow, dims=(500, 10))).fit_autoencoder(x).reconstruction_ < .5
+
+def test_empty_clusters_are_told_of():
+    x = np.repeat(np.eye(8, dtype=np.float32)[:2], 30, 0)                          # two points, thirty times each
+    with pytest.warns(UserWarning, match='2 of 4 clusters are empty'): small(4).fit(x)
