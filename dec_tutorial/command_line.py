@@ -134,6 +134,7 @@ def run_fit(
     if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
     if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
     dev, out, method = pick_device(device), Path(out), method_name(method)
+    used = precision_used(prec, dev)
     shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
     dec = DEC(k, method=method, **shape, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
     r = dec._settings(sparse.issparse(ds.x))
@@ -146,9 +147,8 @@ def run_fit(
         raw = ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
         dec.set_params(checkpoint=ck).fit(ds.x, more=ds.more)
     if rank: return dec, [], None                                           # the first one writes
-    given = dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
-    common = dict(recipe=recipe, seed=seed, params={n: v for n, v in given.items() if v is not None}, command=command, precision=precision_used(prec, dev),
-                  device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
+    given = {n: v for n, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items() if v is not None}
+    common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used, device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
     records = _records(ds, dec, raw, common)
     table = _table(records, dec, ds.x)
     _write_all(ds, dec, records, table, out)
