@@ -82,7 +82,7 @@ def check_x(
 # %% ../nbs/00_data.ipynb #4638fa6e
 def _check_shape(shape, what):
     if len(shape) != 2: raise DecError(f"{what} has shape {shape}; expected 2D array with one row a point. Reshape your data, e.g. X.reshape(len(X), -1)")
-    if 0 in shape: raise DecError(f"{what} has {shape[0]} sample(s) and {shape[1]} feature(s) (shape={shape}) while a minimum of 1 is required; give it points")
+    if 0 in shape: raise DecError(f"{what} has 0 sample(s) or 0 feature(s) (shape={shape}) while a minimum of 1 is required; give it points")
 
 def _name_bad_cell(raw, x, what):
     bad = ~np.isfinite(x)

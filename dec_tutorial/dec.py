@@ -542,7 +542,7 @@ def _check_model(h, t, ae):
     if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
-    if (names := h.get('features')) and not (len(names) == h['d'] and all(isinstance(n, str) for n in names)): raise ValueError('names that are not those of the features')
+    if (names := h['features']) and not (len(names) == h['d'] and all(isinstance(n, str) for n in names)): raise ValueError('names that are not those of the features')
     if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')): raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
     if not (l.ndim == 1 and l.shape == s.shape and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
@@ -572,7 +572,7 @@ def load(cls:DEC,
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
-        if h.get('features'): m.feature_names_in_ = np.array(h['features'], dtype=object)
+        if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy()
         m.n_iter_, m.stop_reason_, m.reconstruction_, m.history_, m.seconds_ = (h[k] for k in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'))
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:

@@ -294,7 +294,7 @@ def save(path, **arrays): np.savez(path, **arrays); return path
 
 @pytest.mark.parametrize('arrays, word', [
     (dict(a=np.ones(3)), 'it needs x'), (dict(data=np.ones(3), indices=[0]), 'it needs x'), ({}, 'it needs x'),
-    (dict(x=np.array([[{}]], object)), 'damaged, incomplete or of another kind'), (dict(x=np.ones(3)), '2D'), (dict(x=np.ones((0, 8, 8))), 'shape (0,'), (dict(x=np.float32(3)), '2D'),
+    (dict(x=np.array([[{}]], object)), 'damaged, incomplete or of another kind'), (dict(x=np.ones(3)), '2D'), (dict(x=np.ones((0, 8, 8))), 'shape=(0,'), (dict(x=np.float32(3)), '2D'),
     (dict(x=np.ones((2, 2))*1j), 'complex'), (dict(x=put(np.nan)), 'row 2, column 1'), (dict(x=np.array([['a', 'b']])), 'not real numbers'), (dict(x=put(np.nan).reshape(2, 2, 3)), 'row 1, column 1'),
     (dict(x=np.ones((4, 3)), y=np.ones(3)), '4 points'), (dict(x=np.ones((4, 3)), y=put(np.nan)[:, 1]), 'row 2'),
     *((dict(x=np.ones((2, 4)), image_shape=s), 'image_shape') for s in ([3, 3], [-2, -2], [4], [2, 2, 1, 1], [2**62 + 1, 4], [0], [2.5, 2], ['a'], [np.nan, 2], []))], ids=brief)
@@ -440,7 +440,7 @@ def test_sparse_points(fitted):
     np.testing.assert_allclose(fitted.predict_proba(sparse.csr_matrix(X)), fitted.predict_proba(X), rtol=1e-5)
 
 @pytest.mark.parametrize('arguments, words', [
-    (dict(k=61), ('n_samples=60', 'n_clusters=61')), (dict(k=1), ('n_clusters is 1',)), (dict(k=-3), ('n_clusters',)),
+    (dict(k=61), ('n_samples=60', 'n_clusters=61')), (dict(k=0), ('n_clusters is 0',)), (dict(k=-3), ('n_clusters',)),
     *((dict(k=k), ('n_clusters', 'whole number', repr(k))) for k in (3., '3', None, True)),
     *((dict(recipe=r), ('recipe', 'fast')) for r in ('slow', None, 5, [])),
     *((dict(tol=t), ('tol', repr(t))) for t in (-1, 1.5, math.nan, 'a')),
