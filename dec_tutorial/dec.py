@@ -313,7 +313,7 @@ def behind_pca(
     most:int=5000, # points to look at, at even distances
 )->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
     "How much worse a network restores points than principal components do, as many as its code has numbers"
-    x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most)).long().to(rows.device)]
+    x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most), dtype=torch.float64).long().to(rows.device)]
     with torch.no_grad(): error = (ae(x) - x).square().mean().item()
     x = x.cpu().numpy()
     variance, p = float(x.var(0).mean()), min(ae.dims[-1], *x.shape)

@@ -9,8 +9,9 @@ __all__ = ['agreement', 'separation', 'doubtful', 'load_pictures', 'top_words']
 import itertools
 from pathlib import Path
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.cluster import contingency_matrix
 from .data import Dataset, DecError
 
 # %% ../nbs/30_own_data.ipynb #883429b3
@@ -25,20 +26,25 @@ def agreement(
 
 # %% ../nbs/30_own_data.ipynb #552f78dd
 def separation(
-    frame, # a pandas data frame, as it came: numbers, words, holes
+    frame, # a pandas data frame, as it came: numbers, dates, words, holes
     labels, # clusters, (n,)
 )->dict: # column -> share of its variance between the clusters, largest first; rows with a hole in a column are left out there
     "Which columns part the clusters"
     if len(frame) != len(labels): raise DecError(f"frame has {len(frame)} rows and labels {len(labels)}; give those of the same points")
     labels, out = np.asarray(labels), {}
-    for name in frame.columns:
-        there = frame[name].notna().to_numpy()
-        values, c = frame[name].to_numpy()[there], labels[there]
-        if not np.issubdtype(values.dtype, np.number): values = values[:, None] == np.unique(values.astype(str))
-        v = values.reshape(len(c), -1).astype(float)
-        total = ((v - v.mean(0))**2).sum()
-        within = sum(((v[c == j] - v[c == j].mean(0))**2).sum() for j in np.unique(c))
-        out[name] = float(1 - within/total) if total else 0.
+    for name, column in frame.items():
+        there, kind = column.notna().to_numpy(bool), getattr(column.dtype, 'kind', 'O')
+        values, c = column[there].to_numpy(), labels[there]
+        n = len(c)
+        if kind in 'biufmM': # numbers; dates and times are numbers, too
+            v = values.astype('int64' if kind in 'mM' else float).astype(float)
+            total = ((v - v.mean())**2).sum() if n else 0.
+            within = sum(((v[c == j] - v[c == j].mean())**2).sum() for j in np.unique(c))
+        else: # words: the same sums over columns of zeros and ones, from counts
+            w = contingency_matrix(c, values.astype(str), sparse=True) if n else np.zeros((1, 1))
+            total = n - (np.asarray(w.sum(0))**2).sum()/max(n, 1)
+            within = n - (np.asarray(w.multiply(w).sum(1))/np.asarray(w.sum(1))).sum() if n else 0.
+        out[name] = float(1 - within/total) if total > 1e-12 else 0.
     return dict(sorted(out.items(), key=lambda r: -r[1]))
 
 # %% ../nbs/30_own_data.ipynb #0ae8d82f
@@ -55,13 +61,13 @@ def load_pictures(
     folder, # with pictures, and folders of pictures
     shape:tuple=(32, 32), # (height, width) they are brought to
     grey:bool=True, # False: three colours, as (3, height, width)
-)->Dataset: # rows in the order of the file names; their paths are in `files`
+)->tuple: # a `Dataset`, and the paths of its rows, in the order of their names
     "The pictures in a folder as points"
     files = sorted(f for f in Path(folder).rglob('*') if f.suffix.lower() in {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'})
     if not files: raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
     def one(f):
         try:
-            with Image.open(f) as im: return np.asarray(im.convert('L' if grey else 'RGB').resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
+            with Image.open(f) as im: return np.asarray(ImageOps.exif_transpose(im).convert('L' if grey else 'RGB').resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
         except (UnidentifiedImageError, OSError) as e: raise DecError(f"{f} cannot be read as a picture ({e}); mend it or take it away") from e
     x = np.stack([one(f) for f in files])
     if not grey: x = x.transpose(0, 3, 1, 2)
