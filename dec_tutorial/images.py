@@ -12,6 +12,7 @@ from functools import partial
 import torch, torch.nn as nn
 from .data import Dataset, DecError
 from .training import seeded
+from .sae import AutoEncoder
 from .dec import get_method
 from .members import METHODS
 
@@ -75,7 +76,7 @@ METHODS['ConvDEC-DA'] = METHODS['DEC-DA'] | dict(network=ConvAutoEncoder)
 def needs_pictures(method:str)->bool:
     "Does a method look at points as pictures?"
     args = get_method(method)
-    return 'augment' in args or args.get('network') in (ConvAutoEncoder, PooledAutoEncoder)
+    return 'augment' in args or issubclass(args.get('network', AutoEncoder), ConvAutoEncoder)
 
 def for_pictures(
     method:str, # a name in `METHODS`

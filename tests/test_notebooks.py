@@ -5,7 +5,7 @@ import pytest, yaml
 from conftest import root
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
-seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 240))                   # of the processor; a page takes a minute on two idle cores, and more on busy or older ones
+seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))                   # 60 on an idle machine; the machines of CI are not idle
 notebooks = pytest.mark.parametrize('path', nbs, ids=lambda p: p.stem)
 numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()], ids=lambda p: p.stem)
 unseen = {'hide', 'slow', 'cuda', 'notest', 'eval: false', 'output: false', 'include: false'}
@@ -31,12 +31,10 @@ def run(path):
 
 @notebooks
 def test_runs(path, start, capsys):
-    child = start(run, path).finish(5*seconds)
-    assert child.returncode != 'too late', f'still running after {5*seconds:.0f} s'
+    child = start(run, path).finish(seconds)
+    assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
     assert child.returncode == 0, child.stderr[-6000:]
-    said = child.stdout.splitlines()[-1]
-    with capsys.disabled(): print(f' {path.stem}: {said} ', end='')
-    assert float(said.split()[2]) < seconds, f'{path.stem} takes too long: {said}'
+    with capsys.disabled(): print(f' {path.stem}: {child.stdout.splitlines()[-1]} ', end='')
 
 @notebooks
 def test_title_and_promise(path):
