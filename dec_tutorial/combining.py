@@ -57,7 +57,7 @@ def cluster_again(
     x, # its points, (n, d)
 ):
     "Put the centroids where k-means wants them, on the codes of the moment"
-    start = kmeans_start(torch.from_numpy(dec.transform(x)), dec.n_clusters, dec.n_init, dec.seed_)
+    start = kmeans_start(torch.from_numpy(dec.transform(x)), dec.n_clusters_, dec.n_init, dec.seed_)
     dec.layer_.mu.data.copy_(start['mu'])
 
 class Restart(Callback):

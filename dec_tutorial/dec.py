@@ -197,24 +197,24 @@ def get_recipe(
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     "Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator"
     def __init__(self,
-        n_clusters:int=10, # k
+        n_clusters:int|str=10, # k; or 'auto', see `k_curve`
         *,
-        method:str='DEC', # a name in `METHODS`; where it differs from DEC, it replaces the defaults below
+        method:str='DEC', # a name in `METHODS`; it says what every None below means
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a `Recipe` of your own
         update_interval:int|None=None, # mini-batches between two refreshes of the target; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
         ae_iter:int|None=None, # mini-batches of the autoencoder, and of each greedy layer; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
         backprop:bool=True, # train the encoder in the KL phase, too; False: only the centroids move (paper: table 2, 'DEC w/o backprop')
-        train_centroids:bool=True, # False: they stay where k-means put them
-        keep_decoder:bool=False, # keep training it in the KL phase, for a loss that looks at `Batch.y`
-        loss=dec_loss, # `Batch` -> scalar, what the KL phase minimises
-        target=target_distribution, # q of all points -> p
-        assign=soft_assign, # (z, mu, alpha) -> q
-        start=kmeans_start, # (z, k, n_init, seed) -> the first centroids and clusters
-        cluster:Stage|None=None, # hyper-parameters of the KL phase; None: the recipe's
-        network=AutoEncoder, # (d, dims, init, seed) -> module with `encoder` and `decoder`
-        head=ClusterLayer, # (mu, alpha, assign) -> module that turns codes into q
+        train_centroids:bool|None=None, # False: they stay where k-means put them; DEC: True
+        keep_decoder:bool|None=None, # keep training it in the KL phase, for a loss that looks at `Batch.y`; DEC: False
+        loss=None, # `Batch` -> scalar, what the KL phase minimises; DEC: `dec_loss`
+        target=None, # q of all points -> p; DEC: `target_distribution`
+        assign=None, # (z, mu, alpha) -> q; DEC: `soft_assign`
+        start=None, # (z, k, n_init, seed) -> the first centroids and clusters; DEC: `kmeans_start`
+        cluster:Stage|None=None, # hyper-parameters of the KL phase; DEC: the recipe's
+        network=None, # (d, dims, init, seed) -> module with `encoder` and `decoder`; DEC: `AutoEncoder`
+        head=None, # (mu, alpha, assign) -> module that turns codes into q; DEC: `ClusterLayer`
         augment=None, # (m, d) -> (m, d): points seen a little differently; the autoencoder then learns on these
         alpha:float=1., # degrees of freedom of Student's t
         n_init:int=20, # restarts of k-means
@@ -223,7 +223,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         precision:str='auto', # 'auto', 'float32', 'bf16': of matrix products while training
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
-        callbacks=(), # `Callback`s of the KL phase, or a function (this `DEC`, X) -> `Callback`s
+        callbacks=None, # `Callback`s of the KL phase, or a function (this `DEC`, X) -> `Callback`s; DEC: none
         checkpoint=None, # path of a file to resume from after a kill; or a `Checkpoint`
     ):
         self.n_clusters, self.method, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, method, recipe, update_interval, tol, ae_iter, max_iter
@@ -235,7 +235,8 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         "The embedding of points"; return self._codes(X)
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
-METHODS = {'DEC': {}}                                                              # name -> arguments of `DEC`; pages 22 and 23 add the family
+METHODS = {'DEC': {}}                                                              # name -> arguments that differ from DEC's; pages 22 and 23 add the family
+_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, callbacks=())
 
 def method_name(
     name:str, # upper and lower case are the same
@@ -253,8 +254,8 @@ def get_method(name:str)->dict: # arguments of `DEC` that differ from DEC's
 @patch(as_prop=True)
 def _use(self:DEC):
     "The arguments that count: given ones, then the method's, then DEC's"
-    usual = DEC().get_params()
-    return SimpleNamespace(**usual | get_method(self.method) | {n: v for n, v in self.get_params(deep=False).items() if v is not usual[n] and v != usual[n]})
+    given = self.get_params(deep=False)
+    return SimpleNamespace(**given | _USUAL | get_method(self.method) | {n: v for n, v in given.items() if v is not None})
 
 # %% ../nbs/05_dec.ipynb #ec57aa1d
 @patch
@@ -274,7 +275,8 @@ def _settings(self:DEC, sparse_x):
 @patch
 def _check_k(self:DEC, n):
     k = self.n_clusters
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool): raise DecError(f"n_clusters must be a whole number, not {k!r}")
+    if isinstance(k, str) and k == 'auto': return
+    if not isinstance(k, (int, np.integer)) or isinstance(k, bool): raise DecError(f"n_clusters must be a whole number or 'auto', not {k!r}")
     if k < 1: raise DecError(f"n_clusters is {k}; ask for 2 clusters or more (1 puts everything together)")
     if n < k: raise DecError(f"X has n_samples={n} points, fewer than n_clusters={k}; ask for fewer clusters or give more points")
 
@@ -299,9 +301,9 @@ def _open_checkpoint(self:DEC, x, r, seed, **further):
     if isinstance(self.checkpoint, Checkpoint): return self.checkpoint
     if self.checkpoint is None: return Checkpoint()
     ck = Checkpoint(self.checkpoint)
-    usual, use = DEC().get_params(), self._use
-    further |= {n: getattr(use, n) for n in ('train_centroids', 'keep_decoder', 'loss', 'target', 'assign', 'start', 'network', 'head', 'augment') if getattr(use, n) != usual[n]}
-    key = job_key(x, recipe=dataclasses.asdict(r), k=int(self.n_clusters), alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder), **further)
+    use = vars(self._use)
+    further |= {n: use[n] for n, v in _USUAL.items() if n != 'callbacks' and use[n] != v}
+    key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto' else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder), **further)
     if ck.done.setdefault('key', key) != key:
         raise DecError(f"checkpoint {self.checkpoint} belongs to another job (other data, arguments or seed); delete it or name another file")
     return ck
@@ -363,6 +365,7 @@ def _started(self:DEC, X, more=None):
         part, further = Rows((sparse.vstack if sparse.issparse(X) else np.vstack)([X[:self.train_rows], more]), self.scale_, device), dict(more=job_key(more))
     with workers(device), precision(self.precision, device):
         ck = self._open_checkpoint(X, r, seed, **further)
+        self.n_clusters_ = self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
         self.autoencoder_, self.kmeans_labels_, self.start_codes_ = ae, start['labels'].numpy(), start['z'].numpy()
@@ -371,6 +374,25 @@ def _started(self:DEC, X, more=None):
         self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
         yield rows, ck, start
     if ck is not self.checkpoint: ck.clear()
+
+# %% ../nbs/05_dec.ipynb #33314e87
+@patch
+def _choose_k(self:DEC, X, ck):
+    if self.n_clusters != 'auto': return int(self.n_clusters)
+    how_many = import_module('dec_tutorial.how_many')                       # page 33
+    self.k_curve_ = ck.once('number of clusters', lambda: how_many.k_curve(self, X))
+    return how_many.choose_k(self.k_curve_)
+
+@patch
+def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
+    "The KL phase on some points, and what the estimator tells of it"
+    use = self._use
+    encoder, points = (self.autoencoder_.encoder, rows) if self.backprop else (nn.Identity(), Rows(z, device=rows.device))
+    trainer, refresh = fit_clusters(encoder, self.layer_, points, stage, labels, self.recipe_.update_interval, tol, seed, ck, self.callbacks_,
+        target, use.loss, self.autoencoder_ if use.keep_decoder else None, use.augment)
+    q = self._q(rows).cpu().numpy()
+    self.labels_, self.soft_sizes_, self.cluster_centers_ = q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy()
+    return trainer, refresh
 
 # %% ../nbs/05_dec.ipynb #6bf8a8f8
 @patch
@@ -390,21 +412,46 @@ def fit(self:DEC,
 )->DEC:
     "Autoencoder, k-means on its codes, KL phase"
     with self._started(X, more) as (rows, ck, start):
-        r, use = self.recipe_, self._use
-        layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)
+        r, use, self.momentum_ = self.recipe_, self._use, None
+        self.layer_ = layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)         # callbacks may ask for codes on the way
         if 'head' in start: layer.load_state_dict(start['head'])
-        encoder, points = (self.autoencoder_.encoder, rows) if self.backprop else (nn.Identity(), Rows(start['z'], device=rows.device))
         layer.mu.requires_grad_(use.train_centroids)
-        self.layer_ = layer                                             # callbacks may ask for codes on the way
         self.callbacks_ = list(use.callbacks(self, X) if callable(use.callbacks) else use.callbacks)
-        trainer, refresh = fit_clusters(encoder, layer, points, r.cluster, start['labels'], r.update_interval, r.tol, self.seed_ + 200, ck, self.callbacks_,
-            use.target, use.loss, self.autoencoder_ if use.keep_decoder else None, use.augment)
-        self.labels_ = self._q(rows).argmax(1).cpu().numpy()
-    empty = self.n_clusters - len(np.unique(self.labels_))
-    if empty: warnings.warn(f'{empty} of {self.n_clusters} clusters are empty in the end; ask for fewer, or see whether the points differ at all')
-    self.n_iter_, self.stop_reason_, self.cluster_centers_ = trainer.t, trainer.stop_reason, layer.mu.detach().cpu().numpy()
+        trainer, refresh = self._cluster(rows, start['z'], r.cluster, start['labels'], r.tol, self.seed_ + 200, ck, use.target)
+    empty = self.n_clusters_ - len(np.unique(self.labels_))
+    if empty: warnings.warn(f'{empty} of {self.n_clusters_} clusters {"is" if empty == 1 else "are"} empty in the end; ask for fewer, or see whether the points differ at all')
+    self.n_iter_, self.stop_reason_ = trainer.t, trainer.stop_reason
     self.history_ |= {trainer.name: trainer.history, 'changes': refresh.changes}
     self.seconds_ |= {'clusters': trainer.seconds}
+    return self
+
+# %% ../nbs/05_dec.ipynb #5bbbf5e3
+class _Momentum(Callback):
+    "Go on with the optimiser's state of the portion before"
+    def __init__(self, state): self.state = state
+    def before_fit(self, trainer):
+        if self.state: trainer.opt.load_state_dict(self.state)
+
+@patch
+def partial_fit(self:DEC,
+    X, # points, (m, d); at the first call enough to train an autoencoder on
+    y=None, # ignored
+)->DEC:
+    "Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over new points; callbacks go on, and count its batches from 0"
+    if not hasattr(self, 'layer_'): return self.fit(X)
+    rows, stage, use, seen = self._rows(X), self.recipe_.cluster, self._use, self.soft_sizes_
+    n_iter = math.ceil(rows.n/stage.batch(rows.n))
+    f = torch.from_numpy(seen).to(rows.device)
+    target = use.target if use.target is not target_distribution else lambda q: target_distribution(q, f + q.sum(0))   # f_j of all points so far
+    with workers(rows.device), precision(self.precision, rows.device):
+        z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
+        self.callbacks_ = [*(c for c in self.callbacks_ if not isinstance(c, _Momentum)), _Momentum(self.momentum_)]
+        trainer, refresh = self._cluster(rows, z, replace(stage, n_iter=n_iter, epochs=None, decay=0.), labels, 0., self.seed_ + 300 + self.n_iter_, Checkpoint(), target)
+    later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
+    self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history), 'changes': self.history_['changes'] + later(refresh.changes)}
+    self.n_iter_, self.stop_reason_, self.soft_sizes_ = self.n_iter_ + trainer.t, trainer.stop_reason, seen + self.soft_sizes_
+    self.seconds_ |= {'clusters': self.seconds_['clusters'] + trainer.seconds}
+    self.momentum_ = trainer.opt.state_dict()
     return self
 
 # %% ../nbs/05_dec.ipynb #fb29e0c8
@@ -421,7 +468,7 @@ def _start(self:DEC, ae, rows, seed, ck):
         t = time.perf_counter()
         z = apply_chunked(ae.encoder, rows)
         error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
-        return first_only(lambda: self._use.start(z.cpu(), self.n_clusters, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
+        return first_only(lambda: self._use.start(z.cpu(), self.n_clusters_, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
     return ck.once('k-means on the codes', run)
 
 @patch
@@ -517,15 +564,15 @@ def save(self:DEC,
 ):
     "Write the fitted model to one file: arrays, and a JSON header"
     check_is_fitted(self)
-    if self.assign is not soft_assign: raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
+    if self._use.assign is not soft_assign: raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
     parts = dict(network=type(self.autoencoder_).__name__, head=type(self.layer_).__name__)
     for part in parts.values():
         if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    header = parts | dict(format=2, method=self.method, d=self.n_features_in_, shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=int(self.n_clusters), alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
+    header = parts | dict(format=3, method=self.method, d=self.n_features_in_, shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
                   scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
-    arrays |= dict(labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
+    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header))))
 
 # %% ../nbs/05_dec.ipynb #7bf7e1d0
@@ -538,14 +585,14 @@ def _part(name):
 
 def _check_model(h, t, ae):
     k, number = h['n_clusters'], lambda v: isinstance(v, numbers.Real) and v > 0
-    if h['format'] != 2: raise ValueError(f"format {h['format']} instead of 2")
-    if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
+    if h['format'] != 3: raise ValueError(f"format {h['format']} instead of 3")
+    if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and t['soft_sizes'].shape == (k,) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
     if (names := h['features']) and not (len(names) == h['d'] and all(isinstance(n, str) for n in names)): raise ValueError('names that are not those of the features')
     if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')): raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
-    if not (l.ndim == 1 and l.shape == s.shape and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
+    if not all(v.ndim == 1 and len(v) and 0 <= v.min() and v.max() < k for v in (l, s)): raise ValueError('labels that name no cluster')
 
 def _read_model(path):
     if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")
@@ -568,11 +615,12 @@ def load(cls:DEC,
             layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
         head = {k: v for k, v in t.items() if k.startswith('head.')}
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
-        ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
+        ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, 'soft_sizes', 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
+        m.n_clusters_, m.soft_sizes_, m.callbacks_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), [], None
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy()
         m.n_iter_, m.stop_reason_, m.reconstruction_, m.history_, m.seconds_ = (h[k] for k in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'))
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:

@@ -46,7 +46,7 @@ def counted_means(
 
 class Counting(Callback):
     "Centroids as running means"
-    def __init__(self, dec, x): self.dec, self.count = dec, torch.from_numpy(np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters)).float()
+    def __init__(self, dec, x): self.dec, self.count = dec, torch.from_numpy(np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)).float()
     def after_batch(self, trainer):
         mu, batch = self.dec.layer_.mu.data, trainer.batch
         new, self.count = counted_means(mu, self.count.to(mu), batch.z.detach(), batch.q.argmax(1))

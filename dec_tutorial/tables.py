@@ -144,7 +144,7 @@ def kl_phase(
     begun:DEC, # of `shared_start`
     ck:Checkpoint, # of `shared_start`
     x, # points, (n, d)
-    callbacks=(), # see `DEC`
+    callbacks=None, # see `DEC`
     name:str='', # of the run, to tell its checkpoint from others whose functions look alike
     **change, # arguments of `DEC`
 )->DEC: # fitted

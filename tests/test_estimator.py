@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import make_blobs
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, behind_pca, get_recipe
+from dec_tutorial.how_many import k_curve
 from dec_tutorial.training import Rows, Stage
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))                                 # so that a fit takes a tenth of a second
@@ -80,3 +81,52 @@ def test_few_columns_get_a_lower_rate():
 def test_empty_clusters_are_told_of():
     x = np.repeat(np.eye(8, dtype=np.float32)[:2], 30, 0)                          # two points, thirty times each
     with pytest.warns(UserWarning, match='2 of 4 clusters are empty'): small(4).fit(x)
+
+def test_unknown_number_of_clusters(tmp_path):
+    x, y = make_blobs(n=240)
+    dec = small('auto').fit(x)
+    assert dec.n_clusters_ == 3 == len(dec.cluster_centers_) and len(set(zip(dec.labels_, y))) == 3 and dec.k_curve_[1]['strength'] > .95
+    dec.save(tmp_path/'m.safetensors')
+    assert DEC.load(tmp_path/'m.safetensors').n_clusters_ == 3
+    with pytest.raises(DecError, match='too few to find'): small('auto').fit(x[:30])
+    with pytest.raises(DecError, match="whole number or 'auto'"): small('three').fit(x)
+
+def test_no_clusters_are_told_of():
+    with pytest.warns(UserWarning, match='there may be none'): dec = small('auto').fit(np.random.default_rng(0).random((200, 16)).astype(np.float32))
+    assert dec.n_clusters_ in {r['k'] for r in dec.k_curve_}
+
+def test_a_collapsed_fit_does_not_count(): # all points in one cluster come again, of course
+    x = np.repeat(np.eye(8, dtype=np.float32)[:2], 60, 0)
+    with pytest.warns(UserWarning): curve = k_curve(small(), x, [2, 4])
+    assert curve[0]['strength'] == 1 and curve[1]['strength'] == 0
+
+def test_streams(tmp_path):
+    x, _ = make_blobs(n=300)
+    dec = small().partial_fit(x[:200])
+    assert (dec.labels_ == small().fit(x[:200]).labels_).all()                     # the first portion is a fit
+    centres = dec.cluster_centers_.copy()
+    for part in (x[200:250], x[250:]): dec.partial_fit(part)
+    assert dec.labels_.shape == (50,) and round(float(dec.soft_sizes_.sum())) == 300 and (dec.cluster_centers_ != centres).any()
+    assert dec.n_iter_ == dec.history_['clusters'][-1][0] and [t for t, _ in dec.history_['changes']] == sorted(t for t, _ in dec.history_['changes'])
+    dec.save(tmp_path/'m.safetensors')
+    woken = DEC.load(tmp_path/'m.safetensors')
+    assert np.allclose(woken.soft_sizes_, dec.soft_sizes_) and woken.partial_fit(x[:20]).labels_.shape == (20,)
+    again, fresh = dec.set_params(n_clusters=4).fit(x[:200]).partial_fit(x[200:]), small(4).fit(x[:200]).partial_fit(x[200:])
+    assert (again.cluster_centers_ == fresh.cluster_centers_).all()                # nothing of the stream before is left
+
+def test_a_stream_of_one_kind_still_teaches():
+    "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
+    x, y = make_blobs(n=300)
+    one, rise = x[y == 0], {}
+    for remember in (True, False):
+        dec = small().fit(x)
+        before = dec.predict_proba(one).max(1).mean()
+        for _ in range(8):
+            if not remember: dec.soft_sizes_ = 0*dec.soft_sizes_
+            dec.partial_fit(one)
+        rise[remember] = dec.predict_proba(one).max(1).mean() - before
+    assert rise[True] > .002 and rise[True] > 5*abs(rise[False])
+
+def test_what_is_given_goes_before_the_method():
+    assert DEC(method='DCN')._use.train_centroids is False and DEC(method='DCN', train_centroids=True)._use.train_centroids is True
+    assert DEC(method='DCN', callbacks=())._use.callbacks == () and DEC(method='IDEC', keep_decoder=False)._use.keep_decoder is False
