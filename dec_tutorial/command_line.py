@@ -6,7 +6,7 @@
 __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/07_command_line.ipynb #fde34084
-import base64, csv, html, os, shlex, sys, time, typing
+import argparse, base64, csv, html, os, shlex, sys, time, typing
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
@@ -69,6 +69,7 @@ def _pictures(ds, dec):
     out = [('embedding', f'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after {dec.method}.', lambda: show_flat(stations, dec.labels_)),
            ('confidence', 'Sizes of the clusters, and how confident the assignments are.', lambda: show_confidence(q)),
            ('training', 'The last phase: loss, and share of points that changed cluster at each refresh.', lambda: show_training(dec))]
+    if hasattr(dec, 'k_curve_'): out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in the other half, over their number; the largest number above the line was taken.', lambda: import_module('dec_tutorial.how_many').show_k_curve(dec.k_curve_)))
     if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_)))
     if ds.image_shape and not sparse.issparse(ds.x):
         out[:0] = [('top', 'The ten points that each cluster is surest of.', lambda: show_top(ds.x, q, ds.image_shape)), ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
@@ -79,7 +80,7 @@ def _pictures(ds, dec):
 _PAGE = '''<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}h1{{font-weight:600}}table{{border-collapse:collapse;margin:1rem 0}}
 th,td{{padding:.3rem .9rem;border-bottom:1px solid #ddd;text-align:right}}th:first-child,td:first-child{{text-align:left}}figure{{margin:2rem 0}}img{{max-width:100%}}figcaption{{color:#555}}
-pre{{background:#f5f5f5;padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere}}</style></head><body><h1>{title}</h1><p>{intro}</p>{table}{figures}<h2>How it was made</h2><pre>{how}</pre></body></html>'''
+pre{{background:#f5f5f5;padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere}}</style></head><body><h1>{title}</h1><p>{intro}</p>{table}{map}{figures}<h2>How it was made</h2><pre>{how}</pre></body></html>'''
 
 def _html_table(text):
     rows = [[html.escape(c.strip()) for c in line.strip('| ').split('|')] for i, line in enumerate(text.splitlines()) if i != 1]
@@ -88,9 +89,10 @@ def _html_table(text):
 
 def _report(ds, dec, table, pictures, record):
     fig = lambda png, caption: f'<figure><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
-    intro = f'{ds!r}; {dec.n_clusters} clusters. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
+    intro = f'{ds!r}; {dec.n_clusters_} clusters. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
+    way = '<h2>The last phase, moment by moment</h2>' + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
     how = '\n'.join(f'{k}: {record[k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
-    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table), figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
+    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table), map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
 def _write_all(ds, dec, records, table, out):
@@ -107,6 +109,18 @@ def _write_all(ds, dec, records, table, out):
     write_records(records, out/'record.json')
 
 # %% ../nbs/07_command_line.ipynb #6d37f2e3
+def _estimator(ds, n_clusters, method, **args):
+    "The `DEC` for a data set; whatever can be wrong is said now, before an hour is spent"
+    k = ds.n_classes if n_clusters is None else n_clusters
+    if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters, or --n_clusters auto")
+    if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
+    shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
+    dec = DEC(k, method=method, **shape, **args)
+    r = dec._settings(sparse.issparse(ds.x))
+    if r.train_part: dec.set_params(train_rows=ds.n_train)
+    dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)
+    return dec, r
+
 def _out_folder(out):
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -118,7 +132,7 @@ def _out_folder(out):
 def run_fit(
     ds:Dataset, # points, and classes where known
     out:Path, # folder for the results
-    n_clusters:int|None=None, # None: as many as there are classes
+    n_clusters:int|str|None=None, # None: as many as there are classes; 'auto': see `k_curve`
     method:str='DEC', # see `METHODS`
     recipe:str='fast', # 'fast', 'paper', 'authors'
     seed:int=0,
@@ -130,22 +144,19 @@ def run_fit(
     command:str|None=None, # for the record
 )->tuple: # the fitted `DEC`, its records, and a table to print (None on all but the first of several workers)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
-    k = ds.n_classes if n_clusters is None else n_clusters
-    if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters")
-    if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
-    dev, out, method = pick_device(device), Path(out), method_name(method)
+    dev, out = pick_device(device), Path(out)
     used = precision_used(prec, dev)
-    shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
-    dec = DEC(k, method=method, **shape, recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
-    r = dec._settings(sparse.issparse(ds.x))
-    if r.train_part: dec.set_params(train_rows=ds.n_train)
-    dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)       # complain before an hour is spent
-    what = dict(k=k, method=method, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
+    dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
+    k, what = dec.n_clusters, dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
     with workers(dev):                                                      # one, unless torchrun started several
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
-        raw = ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
-        dec.set_params(checkpoint=ck).fit(ds.x, more=ds.more)
+        raw = lambda k: ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
+        if k != 'auto': raw(k)
+        usual = dec._use.callbacks
+        follow = lambda d, x: [*(usual(d, x) if callable(usual) else usual), import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
+        dec.set_params(checkpoint=ck, callbacks=follow).fit(ds.x, more=ds.more)
+        raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
     given = {n: v for n, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items() if v is not None}
     common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used, device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
@@ -153,6 +164,7 @@ def run_fit(
     table = _table(records, dec, ds.x)
     _write_all(ds, dec, records, table, out)
     ck.clear()
+    for f in out.glob('.*.part'): f.unlink(missing_ok=True)                 # what a kill while writing left behind
     return dec, records, table
 
 # %% ../nbs/07_command_line.ipynb #730e5f6b
@@ -168,6 +180,10 @@ def _plain(prog):
 # %% ../nbs/07_command_line.ipynb #c0mmand1
 def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
     return script.Param(help, type, **kw) if hasattr(script, 'Param') else typing.Annotated[type, help, kw]
+
+def _number_or_auto(text):
+    try: return text if text == 'auto' else int(text)
+    except ValueError: raise argparse.ArgumentTypeError(f"{text!r} is no whole number, and not auto") from None
 
 def _command(func):
     "Called without arguments, `func` reads the command line"
@@ -191,7 +207,7 @@ def dec_fit(
     method:_arg('DEC, IDEC, DCN, DEC-DA, VaDE, … (page Members)', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',
     seed:_arg('of everything random', int)=0,
-    n_clusters:_arg('number of clusters; default: as many as there are classes', int)=None,
+    n_clusters:_arg('number of clusters, or auto; default: as many as there are classes', _number_or_auto)=None,
     out:_arg('folder for the results; default: dec_runs/DATA-RECIPE-SEED, or dec_runs/DATA-METHOD-RECIPE-SEED', str)=None,
     update_interval:_arg("mini-batches between two refreshes of the target, the paper's λ; default: the recipe's", int)=None,
     ae_iter:_arg("mini-batches of the autoencoder, and of each greedy layer; default: the recipe's", int)=None,
@@ -211,7 +227,7 @@ def dec_fit(
         words += [w for name, v in (('--device', device), ('--precision', precision)) if v != 'auto' for w in (name, v)]
         if os.environ.get('RANK', '0') == '0': print(ds)
         dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
-        if table: print(f"\n{table}\n\nstopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
+        if table: print(f"\n{table}\n\n{f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''}stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
 @_command
