@@ -368,11 +368,11 @@ def mutate(raw, r): # flip some bits, cut some bytes out, or put some in
     return bytes(b)
 
 @pytest.mark.filterwarnings('ignore')
-def test_fuzz(tmp_path): # 200 damaged files: a sentence or a sound data set, nothing else
+def test_fuzz(tmp_path): # 1000 damaged files: a sentence or a sound data set, nothing else
     r, good, bad = np.random.default_rng(7), 0, 0
     for f in make_all(tmp_path):
         raw = f.read_bytes()
-        for _ in range(40):
+        for _ in range(200):
             f.write_bytes(mutate(raw, r))
             try: ds = load_data(f)
             except DecError as e:
@@ -383,7 +383,7 @@ def test_fuzz(tmp_path): # 200 damaged files: a sentence or a sound data set, no
                 assert ds.x.dtype == np.float32 and ds.x.ndim == 2 and ds.n and ds.d and np.isfinite(ds.x.sum(dtype=np.float64))
                 assert ds.y is None or ds.y.shape == (ds.n,) and ds.y.min() >= 0
                 assert ds.image_shape is None or math.prod(ds.image_shape) == ds.d
-    assert good > 5 and bad > 100
+    assert good > 25 and bad > 500
 
 # --- writing ---
 
@@ -528,7 +528,7 @@ def test_missing_parts(parts):
 o = torch.ones
 @pytest.mark.parametrize('change', [
     *({'head.mu': m} for m in (o(3, 4), o(4, 3), o(3), o(()), o(3, 3)*math.nan, o(3, 3, dtype=torch.bfloat16), o(3, 3, dtype=torch.float64))), dict(mu=o(3, 3)), dict(labels=o(60, 2)), dict(labels=torch.full((60,), 3)), dict(labels=-torch.ones(60)),
-    dict(labels=o(5)), *({'encoder.0.weight': w} for w in (o(16), o(()), o(16, 20, 1), o(16, 0), o(16, 20)*math.inf, o(15, 20))), {'encoder.0.bias': o(3)}, {'decoder.4.weight': o(20, 15)}, {'encoder.9.weight': o(2)}], ids=lambda c: ' '.join(f'{k} {tuple(v.shape)}' for k, v in c.items()))
+    dict(labels=o(0)), dict(soft_sizes=o(4)), dict(soft_sizes=o(3)*math.nan), *({'encoder.0.weight': w} for w in (o(16), o(()), o(16, 20, 1), o(16, 0), o(16, 20)*math.inf, o(15, 20))), {'encoder.0.bias': o(3)}, {'decoder.4.weight': o(20, 15)}, {'encoder.9.weight': o(2)}], ids=lambda c: ' '.join(f'{k} {tuple(v.shape)}' for k, v in c.items()))
 def test_changed_arrays(parts, change):
     header, arrays, load = parts
     refused(lambda: load(header, arrays | change), 'm.safetensors')

@@ -1,5 +1,5 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
-import json, os, re, signal, time
+import json, os, random, re, signal, time, warnings
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest, torch
@@ -128,6 +128,29 @@ def test_killed_from_outside(start, tmp_path, x, sig):
     assert again.returncode == once.returncode == 0, again.stderr + once.stderr
     assert_same(tmp_path/'torn', tmp_path/'whole')
     assert files(tmp_path/'torn') == files(tmp_path/'whole')
+
+def test_killed_at_random(whole, tmp_path, tmp_path_factory, x):
+    "Ten kills, or DEC_TUTORIAL_KILLS of them, at any moment, several in the life of a job: it ends as if nothing had happened"
+    left, rng = int(os.environ.get('DEC_TUTORIAL_KILLS', 10)), random.Random(0)
+    np.save(tmp_path/'x.npy', x)
+    def life(out): return Child(tmp_path_factory.mktemp('child'), tmp_path, run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--out', out], (with_tiny, save_always))
+    start = time.time()
+    assert life('timed').finish().returncode == 0
+    takes, jobs = time.time() - start, 0
+    while left:
+        out, jobs = f'torn{jobs}', jobs + 1
+        for _ in range(min(left, rng.randint(2, 6))):
+            child = life(out)
+            child.process.join(rng.uniform(0, takes))
+            if child.process.exitcode is not None: break
+            child.process.kill(); child.process.join(); left -= 1
+            with warnings.catch_warnings():
+                warnings.simplefilter('error')                                      # a checkpoint that cannot be read would be told of
+                for f in (tmp_path/out).glob('.checkpoint-*.pt'): Checkpoint(f)
+        r = life(out).finish()
+        assert r.returncode == 0 and 'cannot be read' not in r.stderr, r.stderr
+        assert_same(tmp_path/out, whole)
+        assert files(tmp_path/out) == files(whole)
 
 def save_each_tenth(): Checkpoint.__init__.__defaults__ = (None, .1)
 
