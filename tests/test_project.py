@@ -39,7 +39,7 @@ def test_modules_and_notebooks_are_in_step(copy):
     assert [f for f in old if old[f] != new[f]] == [], 'run nbdev_export and nbdev_clean'
 
 # ---- Addresses
-@pytest.mark.parametrize('tool', ['links', 'readme'])
+@pytest.mark.parametrize('tool', ['links', 'readme', 'stubs'])
 def test_what_ci_writes_is_in_step(tool):
     r = subprocess.run([sys.executable, f'.ci/{tool}', '--check'], cwd=root, capture_output=True, text=True)
     assert r.returncode == 0, r.stdout + r.stderr
@@ -56,6 +56,17 @@ def test_the_owner_is_named_in_one_place(copy):
     texts = {f: (copy/f).read_bytes().decode(errors='ignore') for f in tracked() if not (copy/f).is_symlink()}
     assert [f for f, t in texts.items() if old.search(t)] == []
     assert 'some-body/a-fork' in texts['nbs/00_data.ipynb'] and 'some-body/a-fork' in texts['README.md']
+
+def test_types():
+    "What type checkers and editors are told is consistent, and true of the modules"
+    for tool in ('mypy', 'mypy.stubtest'):
+        r = subprocess.run([sys.executable, '-m', tool, *(['--config-file', '.ci/mypy.ini', 'dec_tutorial'] if tool == 'mypy' else ['--mypy-config-file', '.ci/mypy.ini', '--ignore-missing-stub', 'dec_tutorial'])], cwd=root, capture_output=True, text=True)
+        assert r.returncode == 0 and 'no issues found' in r.stdout, r.stdout + r.stderr
+
+def test_the_version_is_the_same_everywhere():
+    version, import_line = settings()['version'], (root/'dec_tutorial'/'__init__.py').read_text()
+    assert f'"{version}"' in import_line
+    assert re.search(rf'^version: {re.escape(version)}$', (root/'CITATION.cff').read_text(), re.M) and f'## {version}' in (root/'CHANGELOG.md').read_text()
 
 # ---- README.md
 def blocks(text, lang): return [m[1].strip() for m in re.finditer(rf'^``` *{lang} *\n(.*?)^```', text, re.M | re.S)]
@@ -131,26 +142,24 @@ dec_fit('blobs.npz', ae_iter=5, max_iter=20, update_interval=10, out='o')
 print(*modules)
 '''
 
-def test_the_wheel_is_complete(copy, tmp_path):
-    "Built, unpacked and run where there is neither nbdev nor this folder"
-    build = 'import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])'  # what pip does, in this environment
-    r = subprocess.run([sys.executable, '-c', build, str(tmp_path)], cwd=copy, capture_output=True, text=True)
-    assert r.returncode == 0, r.stderr[-3000:]
-    [wheel] = tmp_path.glob('*.whl')
-    with zipfile.ZipFile(wheel) as z:
+def test_the_wheel_is_complete(wheel, tmp_path):
+    "It runs where there is neither nbdev nor this folder, and holds nothing else"
+    whl, site = wheel
+    with zipfile.ZipFile(whl) as z:
         names = z.namelist()
-        z.extractall(tmp_path/'site')
         meta = z.read(next(n for n in names if n.endswith('METADATA'))).decode()
         scripts = z.read(next(n for n in names if n.endswith('entry_points.txt'))).decode()
-    for pattern in ('dec_tutorial/*.py', 'dec_tutorial/results/*.json'): assert {str(f.relative_to(root)) for f in root.glob(pattern)} <= set(names)
+    for pattern in ('dec_tutorial/*.py', 'dec_tutorial/*.pyi', 'dec_tutorial/py.typed', 'dec_tutorial/results/*.json'): assert {str(f.relative_to(root)) for f in root.glob(pattern)} <= set(names)
     assert {n.split('/')[0] for n in names} == {'dec_tutorial', next(n for n in names if n.endswith('METADATA')).split('/')[0]}
     needs = [re.sub(r'[\s()]', '', n) for n in re.findall(r'^Requires-Dist: ([^;\n]+)$', meta, re.M)]
     bare = lambda rs: sorted(re.match(r'[\w-]+', r)[0] for r in rs)
     assert bare(needs) == bare(settings()['requirements'].split()) and f"Version: {settings()['version']}\n" in meta
     for line in settings()['console_scripts'].split('\n'): assert line.strip().replace('=', ' = ') in scripts
+    r = subprocess.run([sys.executable, '-m', 'twine', 'check', '--strict', str(whl)], capture_output=True, text=True)
+    assert r.returncode == 0, r.stdout + r.stderr
     x, y = make_blobs()
     (tmp_path/'elsewhere').mkdir()
     np.savez(tmp_path/'elsewhere'/'blobs.npz', x=x, y=y)
-    r = subprocess.run([sys.executable, '-c', alone, str(tmp_path/'site')], cwd=tmp_path/'elsewhere', env=os.environ | dict(PYTHONPATH=str(tmp_path/'site')), capture_output=True, text=True)
+    r = subprocess.run([sys.executable, '-c', alone, str(site)], cwd=tmp_path/'elsewhere', env=os.environ | dict(PYTHONPATH=str(site)), capture_output=True, text=True)
     assert r.returncode == 0, r.stderr[-3000:]
     assert (tmp_path/'elsewhere'/'o'/'report.html').exists() and {'data', 'training', 'sae', 'dec', 'evaluation', 'command_line'} <= set(r.stdout.splitlines()[-1].split())
