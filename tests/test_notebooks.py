@@ -1,6 +1,7 @@
 "Every notebook runs, in time, and keeps to the house's form"
-import ast, json, os, re, time
+import ast, json, os, re, shutil, sys, time
 from functools import cache
+from pathlib import Path
 import pytest, yaml
 from conftest import root
 
@@ -20,25 +21,32 @@ def names(src): return {d.split(':')[0] for d in directives(src)}
 def figures(path): return [(i, src, c) for i, src, c in cells(path, 'code') if 'fig-cap' in names(src)]
 def pngs(cell): return [''.join(o['data']['image/png']) for o in cell['outputs'] if 'image/png' in o.get('data', {})]
 
-def run(path):
+def run(path, site):
+    "As a user has it: the package from its wheel, an empty folder around the notebook, and nothing that only developers install"
     from configparser import ConfigParser
     from nbdev.test import test_nb as run_nb
+    for name in [m for m in sys.modules if m.split('.')[0] == 'dec_tutorial']: del sys.modules[name]
+    for name in ('nbdev', 'hypothesis', 'mpmath', 'skimage', 'clustpy', 'tensorboard', 'torch.utils.tensorboard'): sys.modules[name] = None
+    sys.path.insert(0, str(site)); os.environ['PYTHONPATH'] = str(site)
     cfg = ConfigParser(delimiters=['=']); cfg.read(root/'settings.ini', encoding='utf-8')
+    alone = shutil.copy(path, Path.cwd())
     cpu = time.process_time()
-    ok, took = run_nb(path, skip_flags=cfg['DEFAULT']['tst_flags'].split(), basepath=path.parent)
+    ok, took = run_nb(Path(alone), skip_flags=cfg['DEFAULT']['tst_flags'].split(), basepath=Path.cwd())
+    import dec_tutorial
+    assert dec_tutorial.__file__.startswith(str(site)), dec_tutorial.__file__
     print(f'{took:.1f} s, {time.process_time() - cpu:.1f} s of the processor')
     raise SystemExit(not ok)
 
 @notebooks
-def test_runs(path, start, capsys):
-    child = start(run, path).finish(seconds)
+def test_runs(path, wheel, start, capsys):
+    child = start(run, path, wheel[1]).finish(seconds)
     assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
     assert child.returncode == 0, child.stderr[-6000:]
     with capsys.disabled(): print(f' {path.stem}: {child.stdout.splitlines()[-1]} ', end='')
 
 @notebooks
 def test_title_and_promise(path):
-    assert re.fullmatch(r'# [^\n]+\n\n> [^\n]+\s*', cells(path, 'markdown')[0][1]) and cells(path)[0][2]['cell_type'] == 'markdown'
+    assert re.fullmatch(r'# [^\n]+\n\n> [^\n]+(\n\n- format: revealjs)?\s*', cells(path, 'markdown')[0][1]) and cells(path)[0][2]['cell_type'] == 'markdown'
 
 @numbered
 def test_sections_and_name(path):
