@@ -27,21 +27,21 @@ class Variant:
     "DEC with one thing changed"
     group:str # what kind of thing
     name:str
-    change:dict = field(default_factory=dict) # arguments of `DEC`; a value that is a `Made` is called with the data set and the seed
+    change:dict = field(default_factory=dict) # arguments of DEC; a value that is a Made is called with the data set and the seed
     recipe:object = None # recipe -> recipe, if the variant needs an autoencoder of its own
-    callbacks:object = lambda dec, x: [] # the `DEC` that will be fitted, and the points -> callbacks of its KL phase
+    callbacks:object = lambda dec, x: [] # the DEC that will be fitted, and the points -> callbacks of its KL phase
     labels:object = lambda dec, ds: dec.labels_ # how the final clusters are read off
     reported:object = None # (dec, data set) -> what a program would call its accuracy, if that is not ACC (page 15 has such programs)
 
 @dataclass(frozen=True)
 class Made:
     "An argument that depends on the start, the data and the seed"
-    by:object # (`DEC` after `fit_autoencoder`, data set, seed) -> value
+    by:object # (DEC after fit_autoencoder, data set, seed) -> value
 
 def run_variant(
     v:Variant,
     ds:Dataset, # with classes
-    begun, ck, # of `shared_start`
+    begun, ck, # of shared_start
     seed:int,
 )->DEC: # fitted
     "The KL phase of a variant, from a shared start"
@@ -51,9 +51,9 @@ def run_variant(
 # %% ../nbs/14_ablations.ipynb #700ca4f4
 def variant_cells(
     cells:Cells, # where they go
-    variants, # `Variant`s
+    variants, # Variants
     seeds,
-    recipe, # of the autoencoder: a name or a `Recipe`
+    recipe, # of the autoencoder: a name or a Recipe
     work, # folder for checkpoints
     quick:bool=False, # short training
 ):
@@ -196,7 +196,7 @@ def against(
         rows.append(dict(group=pairs[0][0].get('measured', {}).get('group', ''), change=name, ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']), ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs), mean=float(np.mean(diff['acc'])), diff=diff['acc']))
     return sorted(rows, key=lambda r: -r['mean'])
 
-def variant_rows(records:list)->list: # of `against`, without what is only for the plot
+def variant_rows(records:list)->list: # of against, without what is only for the plot
     "The log table"
     base = [r['acc'] for r in records if r['method'] == 'DEC']
     return [dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', ACC=mean_sd(base), seeds=len(base))] + [{k: v for k, v in r.items() if k not in ('mean', 'diff')} for r in against(records)]

@@ -86,7 +86,7 @@ class _Spectral(ClusterMixin, BaseEstimator):
     "Eigenvectors, then k-means on their rows"
     def embed(self,
         X, # points, (n, d); array or sparse matrix
-        neighbors:tuple|None=None, # of `neighbours`, with at least as many as needed; None: looked for
+        neighbors:tuple|None=None, # of neighbours, with at least as many as needed; None: looked for
     )->np.ndarray: # the relaxed indicator, (n, n_clusters)
         "The eigenvectors only"
         X = check_x(X).astype(np.float64)
@@ -101,7 +101,7 @@ class _Spectral(ClusterMixin, BaseEstimator):
     def fit(self,
         X, # points, (n, d); array or sparse matrix
         y=None, # ignored
-        neighbors:tuple|None=None, # as for `embed`
+        neighbors:tuple|None=None, # as for embed
     ):
         self.embedding_ = self.embed(X, neighbors)
         self.kmeans_ = discretise(self.embedding_, self.n_clusters, self.n_init, self.random_state)
@@ -183,7 +183,7 @@ class LDMGI(_Spectral):
 SWEEP = tuple(10.**e for e in range(-8, 9, 2))                            # of μ and of λ
 
 def sweep(
-    est, # `SEC` or `LDMGI`
+    est, # SEC or LDMGI
     x, # points, (n, d)
     values=SWEEP, # of its parameter
 )->dict: # value -> fitted estimator

@@ -22,8 +22,8 @@ from .tables import QUICK, Cells, as_cell, kl_phase, shared_start
 @dataclass(frozen=True)
 class Combined:
     "α L_c + (1 − α) L_n"
-    cluster:object # L_c: `Batch` -> scalar
-    other:object # L_n: `Batch` -> scalar
+    cluster:object # L_c: Batch -> scalar
+    other:object # L_n: Batch -> scalar
     alpha:object=.5 # a number from 0 to 1, or a function of the share of the run that is over
     def at(self, done): # α when that share of the run is over
         a = self.alpha(done) if callable(self.alpha) else self.alpha
@@ -53,7 +53,7 @@ class Rising:
     def __call__(self, done): return self.end*min(1., max(0., (done - self.start)/(self.until - self.start)))
 
 def cluster_again(
-    dec, # a `DEC` that is being fitted
+    dec, # a DEC that is being fitted
     x, # its points, (n, d)
 ):
     "Put the centroids where k-means wants them, on the codes of the moment"
@@ -63,7 +63,7 @@ def cluster_again(
 class Restart(Callback):
     "k-means on the codes of the moment, once, at the first refresh after a share of the run"
     def __init__(self,
-        dec, # the `DEC` that is being fitted
+        dec, # the DEC that is being fitted
         x, # its points, (n, d)
         at:float=.4, # share of the run
     ):
@@ -81,12 +81,12 @@ ALPHAS = (.1, .5, .9)
 PLANS = ('first one, then the other', 'joint', 'gradual')
 
 def planned(
-    plan:str, # one of `PLANS`
+    plan:str, # one of PLANS
     alpha:float, # at the end
     ds, # data set
-    recipe, # `Recipe`
+    recipe, # Recipe
     seed:int,
-)->dict: # arguments of `DEC`
+)->dict: # arguments of DEC
     "KL(P‖Q) and reconstruction under a plan; the rate is 0.1 for all, so that with α = 0.1 KL moves the codes at its own rate of 0.01"
     stage = replace(recipe.cluster, lr=.1)
     if plan == PLANS[0]: return dict(loss=Combined(dec_loss, kept, alpha), keep_decoder=True, cluster=stage)
@@ -117,7 +117,7 @@ def combining_rows(records:list)->list: # a row for each plan
     return [dict(plan=p) | {f'α = {a:g}': acc(p, a) for a in alphas} for p in PLANS]
 
 # %% ../nbs/21_combining.ipynb #9b1a641e
-def show_plans(records:list): # of `combining_cells`
+def show_plans(records:list): # of combining_cells
     "ACC, mean over seeds, over plan and α"
     table = np.array([[100*np.mean([r['acc'] for r in records if r['params'] == dict(plan=p, alpha=a)]) for a in ALPHAS] for p in PLANS])
     fig, ax = plt.subplots(figsize=(5, 1.9))

@@ -132,8 +132,8 @@ def _out_folder(out):
 def run_fit(
     ds:Dataset, # points, and classes where known
     out:Path, # folder for the results
-    n_clusters:int|str|None=None, # None: as many as there are classes; 'auto': see `k_curve`
-    method:str='DEC', # see `METHODS`
+    n_clusters:int|str|None=None, # None: as many as there are classes; 'auto': see k_curve
+    method:str='DEC', # see METHODS
     recipe:str='fast', # 'fast', 'paper', 'authors'
     seed:int=0,
     update_interval:int|None=None, # None: the recipe's
@@ -142,7 +142,7 @@ def run_fit(
     device:str='auto',
     prec:str='auto', # precision of matrix products
     command:str|None=None, # for the record
-)->tuple: # the fitted `DEC`, its records, and a table to print (None on all but the first of several workers)
+)->tuple: # the fitted DEC, its records, and a table to print (None on all but the first of several workers)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     dev, out = pick_device(device), Path(out)
     used = precision_used(prec, dev)

@@ -22,11 +22,11 @@ FAMILY = ('DEC', 'IDEC', 'Aljalbout', 'DCN', 'DEC+balance', 'DEC+Zipf', 'IMSAT',
 def family_cells(
     cells:Cells, # where they go
     seeds,
-    recipe, # of the autoencoders: a name or a `Recipe`
+    recipe, # of the autoencoders: a name or a Recipe
     work, # folder for checkpoints
     quick:bool=False, # short training
     methods=FAMILY,
-    r_min:float|None=None, # thin out the classes, see `imbalanced`
+    r_min:float|None=None, # thin out the classes, see imbalanced
 ):
     "k-means, and every method from one autoencoder a seed where it allows it"
     cut, name, params = QUICK if quick else {}, getattr(recipe, 'name', recipe), dict(r_min=r_min) if r_min else {}

@@ -27,7 +27,7 @@ class NotNumbers(DecError, TypeError):
 @contextmanager
 def atomic_path(
     path:str|Path, # where the finished file shall stand
-): # a temporary path beside it, renamed to `path` if the block ends well and deleted if it does not
+): # a temporary path beside it, renamed to path if the block ends well and deleted if it does not
     "Write a file whole or not at all"
     path = Path(path)
     if not path.name: raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
@@ -65,7 +65,7 @@ class Dataset:
 def check_x(
     x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)
     what:str='X', # what to call it in an error
-)->np.ndarray: # the points as float32, (n, d); CSR where `x` is sparse
+)->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
     "The points as a float32 matrix, or a `DecError` that names the first bad cell"
     if sparse.issparse(x): return _check_sparse(x, what)
     try:
@@ -312,7 +312,7 @@ def _one_root(bunch, terms=2000):
     some = x.getnnz(1) > 0                                                  # a document may hold none of these terms
     return normalize(x[some]), np.array(_ROOTS)[topic[some]]
 
-def _rcv1(name, n=None): # all documents, or `n` at random
+def _rcv1(name, n=None): # all documents, or n at random
     def get(root, download):
         if (root/f'{name}.npz').exists(): return _read_npz(root/f'{name}.npz')
         from sklearn.datasets import fetch_rcv1
@@ -363,7 +363,7 @@ def as_image(
 
 # %% ../nbs/00_data.ipynb #cfc87ed5
 def show_samples(
-    ds:Dataset, # with an `image_shape`
+    ds:Dataset, # with an image_shape
     rows:int=4, # of pictures
     cols:int=12, # of pictures
     seed:int=0, # which points
@@ -379,7 +379,7 @@ def show_samples(
 def scale_factor(
     x, # points, (n, d); dense or CSR
     how='paper', # 'paper': ‖x_i‖²/d is 1 on average; 'authors': pixels × 5.1, text rows of unit length × √d; 'none': 1; a number: so many times the paper's
-)->float: # the number to multiply `x` with
+)->float: # the number to multiply x with
     "The one factor that puts `x` on a named scale (paper: section 4.3; authors: their published program)"
     values = x.data if sparse.issparse(x) else x
     if how == 'none': return 1.

@@ -139,15 +139,15 @@ def fit_clusters(
     stage:Stage, # hyper-parameters
     labels:torch.Tensor, # clusters of the start, (n,)
     update_interval:int=140, # mini-batches between two refreshes of the target
-    tol:float=.001, # see `Refresh`
+    tol:float=.001, # see Refresh
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
-    callbacks=(), # more `Callback`s; one with `after_refresh(trainer, q)` is told of every refresh
+    callbacks=(), # more Callbacks; one with after_refresh(trainer, q) is told of every refresh
     target=target_distribution, # q of all points -> p
-    loss=dec_loss, # `Batch` -> scalar
+    loss=dec_loss, # Batch -> scalar
     network:nn.Module|None=None, # the whole autoencoder, trained, too, if the loss needs more of it than the encoder
-    augment=None, # see `Batch`
-)->tuple: # the fitted `Trainer` and its `Refresh`
+    augment=None, # see Batch
+)->tuple: # the fitted Trainer and its Refresh
     "The KL phase of DEC (paper: section 3.1.3)"
     net = nn.Sequential(encoder, layer)
     refresh = Refresh(lambda: apply_chunked(net, rows), labels, update_interval, tol, target)
@@ -166,9 +166,9 @@ class Recipe:
     finetune:Stage # of the whole autoencoder
     cluster:Stage # the KL phase
     pretrain:Stage|None=None # of every layer; None: end to end only
-    scale:str|float='paper' # see `scale_factor`
+    scale:str|float='paper' # see scale_factor
     dims:tuple=(500, 500, 2000, 10) # widths of the encoder
-    init:str='normal' # see `AutoEncoder`
+    init:str='normal' # see AutoEncoder
     factor:float=1. # of the reconstruction loss
     update_interval:int=40 # mini-batches between two refreshes, the paper's λ
     update_interval_text:int|None=None # the same for sparse data, if it differs
@@ -186,7 +186,7 @@ RECIPES = {r.name: r for r in (
     Recipe('fast', finetune=Stage(100_000, epochs=60, min_iter=4_000, batch_share=1/28, lr=.2, average=.2), cluster=Stage(6_000, lr=.01, decay=.5), init='uniform', update_interval=140, features=64))}
 
 def get_recipe(
-    recipe, # 'fast', 'paper', 'authors', or a `Recipe`
+    recipe, # 'fast', 'paper', 'authors', or a Recipe
 )->Recipe:
     "A recipe by its name"
     r = RECIPES.get(recipe) if isinstance(recipe, str) else recipe
@@ -197,24 +197,24 @@ def get_recipe(
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     "Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator"
     def __init__(self,
-        n_clusters:int|str=10, # k; or 'auto', see `k_curve`
+        n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
-        method:str='DEC', # a name in `METHODS`; it says what every None below means
-        recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a `Recipe` of your own
+        method:str='DEC', # a name in METHODS; it says what every None below means
+        recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
         update_interval:int|None=None, # mini-batches between two refreshes of the target; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
         ae_iter:int|None=None, # mini-batches of the autoencoder, and of each greedy layer; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
         backprop:bool=True, # train the encoder in the KL phase, too; False: only the centroids move (paper: table 2, 'DEC w/o backprop')
         train_centroids:bool|None=None, # False: they stay where k-means put them; DEC: True
-        keep_decoder:bool|None=None, # keep training it in the KL phase, for a loss that looks at `Batch.y`; DEC: False
-        loss=None, # `Batch` -> scalar, what the KL phase minimises; DEC: `dec_loss`
-        target=None, # q of all points -> p; DEC: `target_distribution`
-        assign=None, # (z, mu, alpha) -> q; DEC: `soft_assign`
-        start=None, # (z, k, n_init, seed) -> the first centroids and clusters; DEC: `kmeans_start`
+        keep_decoder:bool|None=None, # keep training it in the KL phase, for a loss that looks at Batch.y; DEC: False
+        loss=None, # Batch -> scalar, what the KL phase minimises; DEC: dec_loss
+        target=None, # q of all points -> p; DEC: target_distribution
+        assign=None, # (z, mu, alpha) -> q; DEC: soft_assign
+        start=None, # (z, k, n_init, seed) -> the first centroids and clusters; DEC: kmeans_start
         cluster:Stage|None=None, # hyper-parameters of the KL phase; DEC: the recipe's
-        network=None, # (d, dims, init, seed) -> module with `encoder` and `decoder`; DEC: `AutoEncoder`
-        head=None, # (mu, alpha, assign) -> module that turns codes into q; DEC: `ClusterLayer`
+        network=None, # (d, dims, init, seed) -> module with encoder and decoder; DEC: AutoEncoder
+        head=None, # (mu, alpha, assign) -> module that turns codes into q; DEC: ClusterLayer
         augment=None, # (m, d) -> (m, d): points seen a little differently; the autoencoder then learns on these
         alpha:float=1., # degrees of freedom of Student's t
         n_init:int=20, # restarts of k-means
@@ -223,15 +223,15 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         precision:str='auto', # 'auto', 'float32', 'bf16': of matrix products while training
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
-        callbacks=None, # `Callback`s of the KL phase, or a function (this `DEC`, X) -> `Callback`s; DEC: none
-        checkpoint=None, # path of a file to resume from after a kill; or a `Checkpoint`
+        callbacks=None, # Callbacks of the KL phase, or a function (this DEC, X) -> Callbacks; DEC: none
+        checkpoint=None, # path of a file to resume from after a kill; or a Checkpoint
     ):
         self.n_clusters, self.method, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, method, recipe, update_interval, tol, ae_iter, max_iter
         self.train_centroids, self.keep_decoder, self.loss, self.target, self.assign, self.start = train_centroids, keep_decoder, loss, target, assign, start
         self.cluster, self.network, self.head, self.augment = cluster, network, head, augment
         self.backprop, self.alpha, self.n_init, self.random_state, self.device, self.precision = backprop, alpha, n_init, random_state, device, precision
         self.train_rows, self.autoencoder, self.callbacks, self.checkpoint = train_rows, autoencoder, callbacks, checkpoint
-    def transform(self, X): # points, (n, d), old or new -> codes z, (n, d_z); it stands here since scikit-learn's `set_output` wraps only what a class is made with
+    def transform(self, X): # points, (n, d), old or new -> codes z, (n, d_z); it stands here since scikit-learn's set_output wraps only what a class is made with
         "The embedding of points"; return self._codes(X)
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
@@ -240,14 +240,14 @@ _USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=ta
 
 def method_name(
     name:str, # upper and lower case are the same
-)->str: # as `METHODS` spells it
+)->str: # as METHODS spells it
     "A member of the family by its name"
     if name not in METHODS: import_module('dec_tutorial.images')
     found = {m.lower(): m for m in METHODS}.get(str(name).lower())
     if found is None: raise DecError(f"no method is called {name!r}; known are {', '.join(METHODS)}")
     return found
 
-def get_method(name:str)->dict: # arguments of `DEC` that differ from DEC's
+def get_method(name:str)->dict: # arguments of DEC that differ from DEC's
     "What makes a member of the family"
     return METHODS[method_name(name)]
 
@@ -400,7 +400,7 @@ def fit_autoencoder(self:DEC,
     X, # points, (n, d): array, data frame or sparse matrix
     y=None, # ignored
     more=None, # further points, (m, d), that only the autoencoder learns from
-)->DEC: # with `autoencoder_`, `start_codes_`, `kmeans_labels_`; no clusters of its own yet
+)->DEC: # with autoencoder_, start_codes_, kmeans_labels_; no clusters of its own yet
     "Only what comes before the KL phase: autoencoder, and k-means on its codes"
     with self._started(X, more): return self
 
@@ -493,7 +493,7 @@ def __sklearn_tags__(self:DEC): # what scikit-learn's tools may expect
     return tags
 
 @patch(as_prop=True)
-def _n_features_out(self:DEC): return self.autoencoder_.dims[-1]             # columns of `transform`: dec0, dec1, …
+def _n_features_out(self:DEC): return self.autoencoder_.dims[-1]             # columns of transform: dec0, dec1, …
 
 @patch
 def predict_proba(self:DEC,
@@ -510,19 +510,19 @@ def predict(self:DEC,
     return self.predict_proba(X).argmax(1)
 
 @patch
-def _codes(self:DEC, X): # what `transform` returns
+def _codes(self:DEC, X): # what transform returns
     rows = self._rows(X)
     with precision('float32'): return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
 
 @patch
-def fit_predict(self:DEC, X, y=None)->np.ndarray: # clusters of `X`, (n,)
+def fit_predict(self:DEC, X, y=None)->np.ndarray: # clusters of X, (n,)
     "`fit`, then the clusters of the very same points"
     return self.fit(X).labels_
 
 # %% ../nbs/05_dec.ipynb #d436df92
 def compare_recipes(
-    candidates, # `Recipe`s
-    datasets, # `Dataset`s; their classes are counted and otherwise not looked at
+    candidates, # Recipes
+    datasets, # Datasets; their classes are counted and otherwise not looked at
     seeds=(0, 1, 2),
 )->list: # a row for each candidate and data set: no column of it knows a label
     "What can be said of recipes without labels: reconstruction, spread inside clusters, seconds, settled points, agreement between seeds"
@@ -603,7 +603,7 @@ def _read_model(path):
 # %% ../nbs/05_dec.ipynb #dd83b51d
 @patch(cls_method=True)
 def load(cls:DEC,
-    path, # of a file written by `DEC.save`
+    path, # of a file written by DEC.save
     device:str='auto', # where to put it
 )->DEC: # fitted
     "Read a model back; nothing in the file is executed"

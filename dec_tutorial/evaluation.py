@@ -63,7 +63,7 @@ class Snapshots(Callback):
         encode=None, # () -> codes of all points, (n, d_z); None: keep clusters only
         at=(), # numbers of the refreshes, from 0, at which codes are kept
     ): self.encode, self.at, self.kept = encode, at, []                     # kept: (batch, clusters, codes or None)
-    def after_refresh(self, trainer, q): # called by `Refresh`
+    def after_refresh(self, trainer, q): # called by Refresh
         self.kept.append((trainer.t, q.argmax(1).int().cpu().numpy(), self.encode() if self.encode and len(self.kept) in self.at else None))
     def state_dict(self): return dict(kept=[(t, *(None if a is None else torch.from_numpy(a) for a in arrays)) for t, *arrays in self.kept])
     def load_state_dict(self, s): self.kept = [(t, *(None if a is None else a.numpy() for a in arrays)) for t, *arrays in s['kept']]
@@ -170,7 +170,7 @@ def make_record(
 
 # %% ../nbs/06_evaluation.ipynb #aaca5e8f
 def write_records(
-    records:list, # of `make_record`
+    records:list, # of make_record
     path, # of a .json file, written whole or not at all
 ):
     "Save records as a JSON list, one record a line"
@@ -208,7 +208,7 @@ def mean_sd(
     return f'{factor*np.mean(v):.{digits}f}' + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else '')
 
 def summarise(
-    records:list, # of `make_record`
+    records:list, # of make_record
     by:tuple=('dataset', 'method'), # fields that make a group
 )->list: # a row a group: mean ± sd over seeds, in %
     "Mean and standard deviation of each group of records"

@@ -28,7 +28,7 @@ AT = (0, 5, 10, 15, 20)                                                         
 
 def watched(
     ds:Dataset, # with classes
-    recipe, # 'fast', 'paper', 'authors', or a `Recipe`
+    recipe, # 'fast', 'paper', 'authors', or a Recipe
     seed:int,
     work, # folder for checkpoints, and for what was watched
     quick:bool=False, # short training
@@ -185,7 +185,7 @@ KS = (3, 5, 7, 9, 10, 15, 20)
 def two_parts(
     ds:Dataset, # with classes
     seed:int=0, # of the draw, where the data set has no published parts
-)->tuple: # of two `Dataset`s: to train on, to validate on
+)->tuple: # of two Datasets: to train on, to validate on
     "The published parts of a data set, or a random six sevenths and the rest"
     order, m = (np.arange(ds.n), ds.n_train) if ds.n_train else (np.random.default_rng(seed).permutation(ds.n), 6*ds.n//7)
     part = lambda idx: replace(ds, x=ds.x[idx], y=ds.y[idx], n_train=None)

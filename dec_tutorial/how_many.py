@@ -26,7 +26,7 @@ def prediction_strength(
 
 # %% ../nbs/33_how_many.ipynb #01e322ee
 def k_curve(
-    dec, # a `DEC`: its settings are used, its `n_clusters` is not
+    dec, # a DEC: its settings are used, its n_clusters is not
     X, # points, (n, d)
     ks=None, # numbers of clusters to try, rising; None: 2 to 20, as long as there are 20 points for each
 )->list: # a dictionary for each k: k, strength, G, loss_train, loss_validation
@@ -51,7 +51,7 @@ def k_curve(
 
 # %% ../nbs/33_how_many.ipynb #f6dc313c
 def choose_k(
-    curve:list, # of `k_curve`
+    curve:list, # of k_curve
     least:float=.8, # prediction strength that is enough
 )->int: # the largest k that has it; the strongest, with a warning, if none has
     "The answer of `n_clusters='auto'`"
@@ -62,8 +62,8 @@ def choose_k(
     return best['k']
 
 def show_k_curve(
-    *curves:list, # of `k_curve`
-    least:float=.8, # see `choose_k`
+    *curves:list, # of k_curve
+    least:float=.8, # see choose_k
 ):
     "Prediction strength and generalizability over the number of clusters"
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6))

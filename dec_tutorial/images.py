@@ -79,9 +79,9 @@ def needs_pictures(method:str)->bool:
     return 'augment' in args or issubclass(args.get('network', AutoEncoder), ConvAutoEncoder)
 
 def for_pictures(
-    method:str, # a name in `METHODS`
+    method:str, # a name in METHODS
     ds:Dataset,
-)->dict: # arguments of `DEC`; {} where the shape does not matter
+)->dict: # arguments of DEC; {} where the shape does not matter
     "What a method has to know of the pictures' shape"
     if not needs_pictures(method): return {}
     if ds.image_shape is None: raise DecError(f"{method} looks at pictures, and the points of {ds.name} are none; choose another method")

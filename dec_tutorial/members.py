@@ -18,7 +18,7 @@ from .losses import Jitter, entropy, kmeans_loss, mutual_information, size_loss,
 from .combining import Combined, Weighted, cluster_again, kept
 
 # %% ../nbs/22_members.ipynb #1a49ea4a
-def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)             # KL(P‖Q) weighted by α moves the codes as in `fast`
+def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)             # KL(P‖Q) weighted by α moves the codes as in fast
 
 METHODS['IDEC'] = dict(loss=Combined(dec_loss, kept, 1/11), keep_decoder=True, cluster=_like_dec(1/11))
 
@@ -71,7 +71,7 @@ METHODS['DEC+Zipf'] = dict(loss=Weighted(((1., dec_loss), (1., zipf_sizes))))
 @dataclass(frozen=True)
 class OnMoved:
     "A loss, of augmented points with the target of the clean ones"
-    loss:object # `Batch` -> scalar
+    loss:object # Batch -> scalar
     def __call__(self, batch): return self.loss(batch.moved)
 
 METHODS['DEC-DA'] = dict(loss=OnMoved(dec_loss), augment=Jitter(), cluster=Stage(20_000, lr=.01, decay=.5))

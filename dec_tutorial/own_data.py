@@ -17,7 +17,7 @@ from .data import Dataset, DecError
 # %% ../nbs/30_own_data.ipynb #883429b3
 def agreement(
     runs, # label arrays, (n,) each, of the same points
-    others=None, # more of them, to compare each of `runs` with; None: with each other
+    others=None, # more of them, to compare each of runs with; None: with each other
 )->float: # adjusted Rand index, mean over pairs: 1 the same clusters, 0 chance
     "How far runs agree on who belongs together; names of clusters do not matter"
     pairs = list(itertools.combinations(runs, 2) if others is None else itertools.product(runs, others))
@@ -61,7 +61,7 @@ def load_pictures(
     folder, # with pictures, and folders of pictures
     shape:tuple=(32, 32), # (height, width) they are brought to
     grey:bool=True, # False: three colours, as (3, height, width)
-)->tuple: # a `Dataset`, and the paths of its rows, in the order of their names
+)->tuple: # a Dataset, and the paths of its rows, in the order of their names
     "The pictures in a folder as points"
     files = sorted(f for f in Path(folder).rglob('*') if f.suffix.lower() in {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'})
     if not files: raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")

@@ -102,7 +102,7 @@ def naive_ae_step(
     opt = torch.optim.SGD([dict(params=[*ae.parameters()], rate=1.)], lr=.01, momentum=.9, fused=False, foreach=False)
     loader = DataLoader(TensorDataset(torch.as_tensor(x)), batch_size=256, shuffle=True)
     batches, total = itertools.chain.from_iterable(itertools.repeat(loader)), []
-    def loss(b): # the batch comes from the loader, whatever `b` says
+    def loss(b): # the batch comes from the loader, whatever b says
         xb = next(batches)[0].to(device)
         total.append(F.mse_loss(ae(xb), xb))
         return total[-1]
@@ -238,8 +238,8 @@ def whole_race(
     cap:float=3600, # seconds after which clustpy gives up
     epochs:tuple=(100, 150), # of clustpy's two phases: its defaults
     seed:int=0,
-    **settings, # of our `DEC`
-)->list: # for ours, and for clustpy where it is installed: seconds an epoch in both phases, seconds until `target` (None: never), seconds in all, best ACC seen
+    **settings, # of our DEC
+)->list: # for ours, and for clustpy where it is installed: seconds an epoch in both phases, seconds until target (None: never), seconds in all, best ACC seen
     "From nothing to good clusters, ours and clustpy's, one after the other on the same points"
     start = time.perf_counter()
     dec = DEC(ds.n_classes, random_state=seed, device='cpu', **settings).fit(ds.x)
@@ -266,7 +266,7 @@ def dec_bench(
         if json: write_bench(rows, json)
 
 def write_bench(
-    rows:list, # of `bench`
+    rows:list, # of bench
     path, # of a .json file
 ):
     "Save timings as a JSON list, one a line"

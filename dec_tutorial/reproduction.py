@@ -27,7 +27,7 @@ from .figures import fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells, f
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
 def _change(recipe, *parts, **kw): return replace(recipe, **{p: replace(getattr(recipe, p), **kw) for p in parts})
 
-KL_CHANGES = {                                                                     # after the autoencoder of `authors`
+KL_CHANGES = {                                                                     # after the autoencoder of authors
     'λ = 40 instead of 160': lambda r: replace(r, update_interval=40),
     'shuffled batches in the KL phase': lambda r: _change(r, 'cluster', order='shuffle'),
     'momentum kept at a refresh': lambda r: _change(r, 'cluster', reset_momentum=False),
@@ -43,7 +43,7 @@ AE_CHANGES = {                                                                  
 
 # %% ../nbs/13_reproduction.ipynb #bc6be35b
 def shortened(
-    recipe, # a `Recipe`
+    recipe, # a Recipe
     share:float=.2, # of the iterations of the autoencoder
 ):
     "The recipe with a shorter autoencoder training, its schedule of rates shortened alike"
@@ -108,7 +108,7 @@ WHAT = dict(
 WORK = 'dec_runs/shared'                                                           # for checkpoints, below the folder one is in
 
 def reproduce(
-    what:str, # a name in `WHAT`
+    what:str, # a name in WHAT
     ds:Dataset, # with classes
     seeds=(0, 1, 2),
     recipe:str='fast', # of DEC and its autoencoder

@@ -92,14 +92,14 @@ def train_pair(
     enc:nn.Linear, # encoder layer, in -> out
     dec:nn.Linear, # decoder layer, out -> in
     h:Rows, # clean activations below, (n, in)
-    stage:Stage, # hyper-parameters; `dropout` is the rate of the noise
+    stage:Stage, # hyper-parameters; dropout is the rate of the noise
     first:bool=False, # does the pair stand on the data itself? then its reconstruction is linear
     last:bool=False, # does it make the embedding? then its code is linear
     factor:float=1., # of the loss
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
     name:str='layer',
-)->Trainer: # fitted; `history` holds the losses
+)->Trainer: # fitted; history holds the losses
     "Train one denoising pair (paper: section 3.2, equations 6 to 9)"
     on_input = 0. if first and stage.noise_on == 'hidden' else stage.dropout
     on_code = 0. if last and stage.noise_on == 'hidden' else stage.dropout
@@ -120,7 +120,7 @@ def pretrain_layerwise(
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
     cache:int=2**30, # bytes of activations to keep; a layer with more of them is computed anew for every batch
-)->list: # a fitted `Trainer` for each layer
+)->list: # a fitted Trainer for each layer
     "Greedy layer-wise denoising pretraining on cached activations (paper: section 3.2)"
     encs, decs = ([l for l in m if isinstance(l, nn.Linear)] for m in (ae.encoder, ae.decoder))
     h, out = rows, []

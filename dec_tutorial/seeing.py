@@ -20,7 +20,7 @@ from .evaluation import flat
 class Journey(Callback):
     "Where a sample of the points is at every refresh: codes, clusters and confidence"
     def __init__(self,
-        dec, # the `DEC` that is being fitted
+        dec, # the DEC that is being fitted
         x, # its points, (n, d)
         most:int=500, # points to follow
     ):
@@ -105,7 +105,7 @@ def moving_map(
 class LivePlot(Callback):
     "A figure that grows while DEC trains: codes, and share of points that changed cluster"
     def __init__(self,
-        dec, # the `DEC` that is being fitted
+        dec, # the DEC that is being fitted
         x, # its points, (n, d)
         most:int=1000, # points to draw
         quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks

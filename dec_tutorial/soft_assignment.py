@@ -28,7 +28,7 @@ def soft_assign(
     z:torch.Tensor, # embedded points, (n, d_z)
     mu:torch.Tensor, # centroids, (k, d_z)
     alpha:float=1., # degrees of freedom, > 0; infinity makes the kernel Gaussian
-)->torch.Tensor: # q, (n, k), rows sum to 1, dtype of `z`
+)->torch.Tensor: # q, (n, k), rows sum to 1, dtype of z
     "Soft assignment q of points to clusters by Student's t (paper: section 3.1.1, equation 1)"
     return log_soft_assign(z, mu, alpha).exp().to(z.dtype)
 

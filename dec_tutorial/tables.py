@@ -32,7 +32,7 @@ LAMBDAS = tuple(10*2**i for i in range(9))
 
 # %% ../nbs/11_tables.ipynb #8f1aa64d
 def fixed_setting(
-    method:str, # a row of `PAPER`
+    method:str, # a row of PAPER
     dataset:str,
 )->dict: # its parameter; {}: it has none
     "The one setting of a method that no label had a say in"
@@ -56,7 +56,7 @@ class Cells:
     def __init__(self,
         experiment:str, # fig2, table3, …
         ds:Dataset, # with classes
-        folder, # the file `{experiment}_{dataset}.json` lies in here
+        folder, # the file {experiment}_{dataset}.json lies in here
         command:str|None=None, # that makes them, for the records
         mark:str='', # for the end of the file's name
     ):
@@ -66,7 +66,7 @@ class Cells:
     def has(self, method, recipe, seed, params):
         return any((r['method'], r['recipe'], r['seed'], r['params']) == (method, recipe, seed, params) for r in self.records)
     def once(self,
-        run, # () -> labels, and a dictionary of more fields for the record; under `measured` whatever has no field of its own
+        run, # () -> labels, and a dictionary of more fields for the record; under measured whatever has no field of its own
         method:str, recipe:str|None, seed:int, params:dict,
         ds:Dataset|None=None, # the sample it was run on; None: the data set
     ):
@@ -102,7 +102,7 @@ def spectral_cells(
     seeds, # of k-means on the eigenvectors
     values=SWEEP, # of μ and of λ
     name='{}', # of the method, with its short name in it
-    recipe=None, # of the autoencoder, if `x` are codes
+    recipe=None, # of the autoencoder, if x are codes
 ):
     "SEC and LDMGI, each at all its values"
     near, pick = None, sample(cells.ds.n)
@@ -126,11 +126,11 @@ def spectral_cells(
 # %% ../nbs/11_tables.ipynb #5e928a71
 def shared_start(
     ds:Dataset, # with classes
-    recipe, # 'fast', 'paper', 'authors', or a `Recipe`
+    recipe, # 'fast', 'paper', 'authors', or a Recipe
     seed:int,
     work, # folder for checkpoints
-    **cut, # arguments of `DEC` that shorten it
-)->tuple: # a `DEC` after `fit_autoencoder`, and its `Checkpoint`
+    **cut, # arguments of DEC that shorten it
+)->tuple: # a DEC after fit_autoencoder, and its Checkpoint
     "The autoencoder of a data set, recipe and seed, and k-means on its codes; trained once, whoever asks"
     r = get_recipe(recipe)
     rows = ds.n_train if r.train_part else None
@@ -141,12 +141,12 @@ def shared_start(
 
 # %% ../nbs/11_tables.ipynb #d3ab4fb4
 def kl_phase(
-    begun:DEC, # of `shared_start`
-    ck:Checkpoint, # of `shared_start`
+    begun:DEC, # of shared_start
+    ck:Checkpoint, # of shared_start
     x, # points, (n, d)
-    callbacks=None, # see `DEC`
+    callbacks=None, # see DEC
     name:str='', # of the run, to tell its checkpoint from others whose functions look alike
-    **change, # arguments of `DEC`
+    **change, # arguments of DEC
 )->DEC: # fitted
     "DEC from a shared start, with some argument changed"
     own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'))
@@ -164,7 +164,7 @@ def as_cell(
     return dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_, device=device.type, precision=precision_used(dec.precision, device), seconds=round(sum(dec.seconds_.values()), 1))
 
 def autoencoder_labels(
-    begun:DEC, # of `shared_start`
+    begun:DEC, # of shared_start
 )->tuple: # labels, (n,), and fields for a record
     "AE + k-means, as a cell"
     return begun.kmeans_labels_, dict(reconstruction=begun.reconstruction_, seconds=round(sum(begun.seconds_.values()), 1))
@@ -172,7 +172,7 @@ def autoencoder_labels(
 # %% ../nbs/11_tables.ipynb #56f5a143
 def dec_cells(
     cells:Cells, # where they go
-    start, # () -> what `shared_start` returns; called only if something is missing
+    start, # () -> what shared_start returns; called only if something is missing
     recipe:str, seed:int, # of the start
     values=LAMBDAS, # mini-batches between two refreshes
 ):
@@ -201,7 +201,7 @@ def imbalance_cells(
     recipe:str,
     work, # folder for checkpoints
     values=R_MIN,
-    **cut, # arguments of `DEC` that shorten it
+    **cut, # arguments of DEC that shorten it
 ):
     "k-means, AE + k-means and DEC on thinned-out samples"
     for r, s in itertools.product(values, seeds):
@@ -242,7 +242,7 @@ def table4_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
 # %% ../nbs/11_tables.ipynb #df089d06
 def side_by_side(
     records:list, # of fig2 or table3
-    printed:dict, # of `PAPER`: method -> data set -> ACC
+    printed:dict, # of PAPER: method -> data set -> ACC
     recipe:str='fast', # of DEC's rows, and of the codes
 )->list: # a row for each method: the paper's ACC, ours at the best of how many settings, at the fixed one, and that on the points that SEC and LDMGI got; seeds
     "The paper's numbers and ours"

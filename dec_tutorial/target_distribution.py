@@ -13,7 +13,7 @@ from .data import DecError
 # %% ../nbs/04_target_distribution.ipynb #d4d57aae
 def target_distribution(
     q:torch.Tensor, # soft assignment of **all** points, (n, k)
-    f:torch.Tensor|None=None, # soft sizes of the clusters, (k,), where more points than these are known; None: the columns of `q` summed
+    f:torch.Tensor|None=None, # soft sizes of the clusters, (k,), where more points than these are known; None: the columns of q summed
 )->torch.Tensor: # p, (n, k), rows sum to 1, without gradient
     "The auxiliary target p: squared q, divided by soft cluster size, normalised (paper: section 3.1.2, equation 3)"
     if q.ndim != 2: raise DecError(f"q must be a matrix of n points by k clusters, not of shape {tuple(q.shape)}")

@@ -26,7 +26,7 @@ class BatchStream:
     "Index batches for ever: `stream[t]` holds the `batch_size` points of iteration `t`, a function of `seed` and `t` alone"
     def __init__(self,
         n:int, # points in the data set
-        batch_size:int=256, # points a batch; `n` if that is smaller
+        batch_size:int=256, # points a batch; n if that is smaller
         seed:int=0, # of the shuffles
         order:str='shuffle', # 'shuffle': a new permutation every epoch; 'file': rows in their order, again and again
         device='cpu', # where the indices shall lie
@@ -73,7 +73,7 @@ def first_only(
     return box[0]
 
 # %% ../nbs/01_training.ipynb #130838ab
-def _gather(x, share): # the parts of all workers, each padded to `share` rows, on every worker
+def _gather(x, share): # the parts of all workers, each padded to share rows, on every worker
     x = F.pad(x.contiguous(), [0]*(2*x.ndim - 1) + [share - len(x)])
     parts = [torch.empty_like(x) for _ in range(worker()[1])]
     dist.all_gather(parts, x)
@@ -95,7 +95,7 @@ class Rows:
     "The points, scaled, as dense float32 batches on a device: `rows[b]` is (len(b), d)"
     def __init__(self,
         x, # points, (n, d): array or tensor; memory-mapped or CSR, they stay as they are
-        factor:float=1., # see `scale_factor`
+        factor:float=1., # see scale_factor
         device='cpu', # where batches shall lie
     ):
         self.n, self.d = x.shape
@@ -121,7 +121,7 @@ def apply_chunked(
     f, # module or function, (m, d) -> tensor with m rows
     rows:Rows, # all points
     size:int=4096, # rows at a time
-)->torch.Tensor: # what `f` makes of all rows, (n, …), without gradient
+)->torch.Tensor: # what f makes of all rows, (n, …), without gradient
     "Run `f` over the whole data set, a chunk at a time; several workers share the rows"
     rank, world = worker()
     share = -(-rows.n // world)
@@ -134,32 +134,32 @@ class Computed(Rows):
     def __init__(self,
         rows:Rows, # the points
         f, # module or function, (m, rows.d) -> (m, d)
-        d:int, # numbers that `f` makes of a point
+        d:int, # numbers that f makes of a point
     ):
         store_attr()
         self.n, self.device = rows.n, rows.device
     def __getitem__(self, b):
         with torch.no_grad(): return self.f(self.rows[b])
-    def hold(self): # as `Rows`, computed once and for all
+    def hold(self): # as Rows, computed once and for all
         return Rows(torch.cat(list(self.chunks())), device=self.device)
 
 # %% ../nbs/01_training.ipynb #325f14e0
 @dataclass(frozen=True)
 class Stage:
     "The hyper-parameters of one training run"
-    n_iter:int # mini-batches; with `epochs` set, the most there may be
+    n_iter:int # mini-batches; with epochs set, the most there may be
     epochs:float|None=None # passes over the data, where the length is a rule in n
-    min_iter:int=0 # with `epochs`: the fewest mini-batches
+    min_iter:int=0 # with epochs: the fewest mini-batches
     batch_size:int=256
     batch_share:float=1. # the largest share of the points that a batch may take; small data sets get smaller batches
     optimizer:str='sgd' # 'sgd' or 'adam'
     lr:float=.1 # learning rate of the weights
-    bias_lr:float=1. # learning rate of the biases, as a multiple of `lr`
+    bias_lr:float=1. # learning rate of the biases, as a multiple of lr
     momentum:float=.9 # of SGD; Adam keeps its own 0.9
     ramp:int=0 # iterations in which momentum rises linearly from 0
     lr_step:int=0 # divide the rate by 10 every so many iterations; 0: never
     decay:float=0. # the last share of the run in which the rate falls linearly to 0
-    average:float=0. # the last share of the run over which the weights are averaged, see `Average`
+    average:float=0. # the last share of the run over which the weights are averaged, see Average
     order:str='shuffle' # of the batches: 'shuffle' or 'file'
     dropout:float=0. # rate of the noise, where a phase has noise
     noise_on:str='all' # 'all': every input and code of a pair; 'hidden': not the raw data and not the embedding
@@ -256,7 +256,7 @@ def precision(
     finally: torch.set_float32_matmul_precision(before)
 
 def precision_used(
-    kind:str='auto', # see `precision`
+    kind:str='auto', # see precision
     device='cpu',
 )->str: # 'float32', 'tf32' or 'bf16'
     "What `precision` comes to here, as records name it"
@@ -296,9 +296,9 @@ class Trainer:
         n:int, # points in the data set
         stage:Stage, # hyper-parameters
         seed:int=0, # of batches and noise
-        callbacks=(), # `Callback`s
+        callbacks=(), # Callbacks
         name:str='training', # for the progress bar and errors
-        log_every:int=50, # iterations averaged into one entry of `history`
+        log_every:int=50, # iterations averaged into one entry of history
     ):
         store_attr()
         self.params = [p for p in params if p.requires_grad]
@@ -451,7 +451,7 @@ class Checkpoint:
     def once(self,
         name:str, # of the step
         func, # () -> tensors, numbers, strings, or dicts and lists of them
-    ): # what `func` returned, now or in an earlier life
+    ): # what func returned, now or in an earlier life
         "Run a step unless it is done"
         if name not in self.done:
             self.done[name] = func()

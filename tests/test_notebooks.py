@@ -75,6 +75,19 @@ def test_figures_are_described(path):
     assert len(labels) == len(set(labels))
     for i, src, c in cells(path, 'code'): assert not pngs(c) or 'fig-cap' in names(src) or 'alt=' in src, f'cell {i} draws a picture without a description'
 
+@notebooks
+def test_every_cell_has_a_name_of_its_own(path):
+    ids = [c['id'] for _, _, c in cells(path)]
+    assert len(ids) == len(set(ids))
+
+@numbered
+def test_says_what_it_takes(path):
+    "Under the badge: minutes to read, time to run, what to read before"
+    badge = cells(path)[1][1]
+    assert path.name in badge and re.search(r'\*About \d+ minutes to read, .+ to run on one processor core\. (Builds on \[|The first page).*\.\*$', badge)
+    earlier = re.findall(r'\]\((\d\d)_', badge)
+    assert all(e < path.name[:2] for e in earlier) and (earlier or path.name.startswith('00'))
+
 def expects_output(src):
     "Does a cell end by showing something? None where that can't be told"
     try: body = ast.parse(src).body
