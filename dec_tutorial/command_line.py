@@ -77,6 +77,12 @@ def _pictures(ds, dec):
     return out
 
 # %% ../nbs/07_command_line.ipynb #658bb2a5
+def _reading(record, table): # what the table says, in a sentence
+    if record['acc'] is None: return 'Confidence is the mean of the largest q of a point, in %: how sure DEC is, not how right.'
+    acc = {row[0]: float(row[1]) for row in ([c.strip() for c in line.strip('| ').split('|')] for line in table.splitlines()[2:])}
+    words = 'ACC: share of points in the right cluster under the best one-to-one naming of clusters by classes. NMI and ARI: agreement of the two partitions. All in %.'
+    return words + (' On these points k-means alone is ahead: prefer it, or train longer.' if acc['k-means'] > acc[record['method']] else '')
+
 _PAGE = '''<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}h1{{font-weight:600}}table{{border-collapse:collapse;margin:1rem 0}}
 th,td{{padding:.3rem .9rem;border-bottom:1px solid #ddd;text-align:right}}th:first-child,td:first-child{{text-align:left}}figure{{margin:2rem 0}}img{{max-width:100%}}figcaption{{color:#555}}
@@ -89,10 +95,10 @@ def _html_table(text):
 
 def _report(ds, dec, table, pictures, record):
     fig = lambda png, caption: f'<figure><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
-    intro = f'{ds!r}; {dec.n_clusters_} clusters. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
-    way = '<h2>The last phase, moment by moment</h2>' + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
+    intro = f'{ds!r}; {dec.n_clusters_} clusters{", the largest number that came again in another half of the points" if hasattr(dec, "k_curve_") else ""}. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
+    way = '<h2>The last phase, moment by moment</h2><p>A dot is a point of the data (up to 500 are drawn), its colour the cluster it is in at that moment; the plane is that of the two principal components of the last codes. Press play, or point at a dot. Clusters that overlap here may still lie apart in the other dimensions.</p>' + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
     how = '\n'.join(f'{k}: {record[k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
-    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table), map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
+    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table) + f'<p>{html.escape(_reading(record, table))}</p>', map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
 def _write_all(ds, dec, records, table, out):

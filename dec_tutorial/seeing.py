@@ -20,7 +20,7 @@ from .evaluation import flat
 class Journey(Callback):
     "Where a sample of the points is at every refresh: codes, clusters and confidence"
     def __init__(self,
-        dec, # the DEC that is being fitted
+        dec, # the `DEC` that is being fitted
         x, # its points, (n, d)
         most:int=500, # points to follow
     ):
@@ -105,7 +105,7 @@ def moving_map(
 class LivePlot(Callback):
     "A figure that grows while DEC trains: codes, and share of points that changed cluster"
     def __init__(self,
-        dec, # the DEC that is being fitted
+        dec, # the `DEC` that is being fitted
         x, # its points, (n, d)
         most:int=1000, # points to draw
         quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks
@@ -129,7 +129,7 @@ class LivePlot(Callback):
         right.axhline(self.way.dec.recipe_.tol, color='.6', ls='--', lw=1)
         right.set(xlabel='mini-batch', ylabel='share of points changed')
 
-# %% ../nbs/35_seeing.ipynb #9afbd7c4
+# %% ../nbs/35_seeing.ipynb #e8dd2170
 class TensorBoardLog(Callback):
     "Loss, changed points, confidence and cluster sizes at every refresh, for TensorBoard"
     def __init__(self,
@@ -144,4 +144,6 @@ class TensorBoardLog(Callback):
         told = dict(loss=trainer.history[-1][1] if trainer.history else None, changed=changes, confidence=q.max(1).values.mean().item(), smallest=sizes.min(), largest=sizes.max())
         for name, v in told.items():
             if v is not None: self.writer.add_scalar(f'clusters/{name}', v, trainer.t)
-    def after_fit(self, trainer): self.writer.flush()
+    def after_fit(self, trainer):
+        if trainer.history: self.writer.add_scalar('clusters/loss', trainer.history[-1][1], trainer.t)
+        self.writer.flush()

@@ -53,6 +53,7 @@ def test_sections_and_name(path):
     text = '\n'.join(src for _, src, _ in cells(path, 'markdown'))
     found = re.findall(r'^## (Summary|Exercises|References)$', text, re.M)
     assert found == ['Summary', 'Exercises', 'References']
+    assert re.findall(r'^## Check yourself$|<summary>Answers</summary>', text, re.M) == ['## Check yourself', '<summary>Answers</summary>']
     exported = re.findall(r'^#\| *default_exp (\S+)', '\n'.join(src for _, src, _ in cells(path, 'code')), re.M)
     assert exported in ([], [path.stem[3:]])
     assert re.search(r'export', ' '.join(d for _, src, _ in cells(path, 'code') for d in directives(src))) is None or exported
