@@ -2,7 +2,7 @@
 import os
 os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
 os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
-import multiprocessing, runpy, shutil, signal, subprocess, sys, zipfile
+import multiprocessing, runpy, shutil, signal, subprocess, sys, tarfile, zipfile
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest
@@ -52,16 +52,20 @@ def cli(start): # cli('dec_fit', …): its exit status, stdout and stderr; start
     return lambda *argv, before=(small,), env={}: start(run_script, argv, before, env=env).finish()
 
 @pytest.fixture(scope='session')
-def wheel(tmp_path_factory): # the wheel that pip would build, and the folder it was unpacked to
-    here, tmp = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('wheel')
-    for f in ('settings.ini', 'setup.py', 'README.md', 'LICENSE'): shutil.copy(root/f, here/f)
+def built(tmp_path_factory): # the source distribution, the wheel that is made from it, and the folder where that was unpacked
+    here, tmp = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('built')
+    for f in ('settings.ini', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE', 'CHANGELOG.md', 'CITATION.cff'): shutil.copy(root/f, here/f)
     shutil.copytree(root/'dec_tutorial', here/'dec_tutorial', ignore=shutil.ignore_patterns('__pycache__'))
-    build = 'import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])'  # what pip does, in this environment
-    r = subprocess.run([sys.executable, '-c', build, str(tmp)], cwd=here, capture_output=True, text=True)
-    assert r.returncode == 0, r.stderr[-3000:]
+    def build(what, at): # as pip does it, in this environment
+        r = subprocess.run([sys.executable, '-c', f'import sys, setuptools.build_meta as b; b.build_{what}(sys.argv[1])', str(tmp)], cwd=at, capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr[-3000:]
+    build('sdist', here)
+    [sdist] = tmp.glob('*.tar.gz')
+    with tarfile.open(sdist) as t: t.extractall(tmp/'unpacked', **(dict(filter='data') if hasattr(tarfile, 'data_filter') else {}))
+    build('wheel', next((tmp/'unpacked').iterdir()))
     [whl] = tmp.glob('*.whl')
     with zipfile.ZipFile(whl) as z: z.extractall(tmp/'site')
-    return whl, tmp/'site'
+    return sdist, whl, tmp/'site'
 
 def make_blobs(n=200, d=16, k=3, seed=0): # well separated, in [0, 1]
     rng = np.random.default_rng(seed)

@@ -38,8 +38,8 @@ def run(path, site):
     raise SystemExit(not ok)
 
 @notebooks
-def test_runs(path, wheel, start, capsys):
-    child = start(run, path, wheel[1]).finish(seconds)
+def test_runs(path, built, start, capsys):
+    child = start(run, path, built[2]).finish(seconds)
     assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
     assert child.returncode == 0, child.stderr[-6000:]
     with capsys.disabled(): print(f' {path.stem}: {child.stdout.splitlines()[-1]} ', end='')

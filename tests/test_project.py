@@ -1,5 +1,5 @@
 "What is made from something else is in step with it, and what is installed is complete"
-import json, os, re, shutil, subprocess, sys, zipfile
+import json, os, re, shutil, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 import pytest
 from conftest import make_blobs, root, script
@@ -142,9 +142,9 @@ dec_fit('blobs.npz', ae_iter=5, max_iter=20, update_interval=10, out='o')
 print(*modules)
 '''
 
-def test_the_wheel_is_complete(wheel, tmp_path):
+def test_what_is_published_is_complete(built, tmp_path):
     "It runs where there is neither nbdev nor this folder, and holds nothing else"
-    whl, site = wheel
+    sdist, whl, site = built
     with zipfile.ZipFile(whl) as z:
         names = z.namelist()
         meta = z.read(next(n for n in names if n.endswith('METADATA'))).decode()
@@ -155,8 +155,10 @@ def test_the_wheel_is_complete(wheel, tmp_path):
     bare = lambda rs: sorted(re.match(r'[\w-]+', r)[0] for r in rs)
     assert bare(needs) == bare(settings()['requirements'].split()) and f"Version: {settings()['version']}\n" in meta
     for line in settings()['console_scripts'].split('\n'): assert line.strip().replace('=', ' = ') in scripts
-    r = subprocess.run([sys.executable, '-m', 'twine', 'check', '--strict', str(whl)], capture_output=True, text=True)
+    r = subprocess.run([sys.executable, '-m', 'twine', 'check', '--strict', str(whl), str(sdist)], capture_output=True, text=True)
     assert r.returncode == 0, r.stdout + r.stderr
+    with tarfile.open(sdist) as t: inside = {'/'.join(n.split('/')[1:]) for n in t.getnames()}
+    assert {'settings.ini', 'setup.py', 'README.md', 'LICENSE', 'CHANGELOG.md'} <= inside and not [n for n in inside if n.startswith(('nbs', 'tests', '.', 'dec_runs'))]
     x, y = make_blobs()
     (tmp_path/'elsewhere').mkdir()
     np.savez(tmp_path/'elsewhere'/'blobs.npz', x=x, y=y)
