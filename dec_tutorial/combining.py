@@ -62,6 +62,7 @@ def cluster_again(
 
 class Restart(Callback):
     "k-means on the codes of the moment, once, at the first refresh after a share of the run"
+    fit_only = True
     def __init__(self,
         dec, # the DEC that is being fitted
         x, # its points, (n, d)

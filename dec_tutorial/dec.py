@@ -437,7 +437,7 @@ def partial_fit(self:DEC,
     X, # points, (m, d); at the first call enough to train an autoencoder on
     y=None, # ignored
 )->DEC:
-    "Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over new points; callbacks go on, and count its batches from 0"
+    "Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over new points; callbacks go on unless they are fit_only, and count its batches from 0"
     if not hasattr(self, 'layer_'): return self.fit(X)
     rows, stage, use, seen = self._rows(X), self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
@@ -445,7 +445,7 @@ def partial_fit(self:DEC,
     target = use.target if use.target is not target_distribution else lambda q: target_distribution(q, f + q.sum(0))   # f_j of all points so far
     with workers(rows.device), precision(self.precision, rows.device):
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
-        self.callbacks_ = [*(c for c in self.callbacks_ if not isinstance(c, _Momentum)), _Momentum(self.momentum_)]
+        self.callbacks_ = [*(c for c in self.callbacks_ if not (c.fit_only or isinstance(c, _Momentum))), _Momentum(self.momentum_)]
         trainer, refresh = self._cluster(rows, z, replace(stage, n_iter=n_iter, epochs=None, decay=0.), labels, 0., self.seed_ + 300 + self.n_iter_, Checkpoint(), target)
     later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
     self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history), 'changes': self.history_['changes'] + later(refresh.changes)}

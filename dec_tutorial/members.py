@@ -25,6 +25,7 @@ METHODS['IDEC'] = dict(loss=Combined(dec_loss, kept, 1/11), keep_decoder=True, c
 # %% ../nbs/22_members.ipynb #b7e854dd
 class Again(Callback):
     "k-means on the codes, when training is over"
+    fit_only = True # in a stream it would rename the clusters at every portion
     def __init__(self, dec, x): self.dec, self.x = dec, x
     def after_fit(self, trainer): cluster_again(self.dec, self.x)
 

@@ -19,6 +19,7 @@ from .evaluation import flat
 # %% ../nbs/35_seeing.ipynb #0befd9d5
 class Journey(Callback):
     "Where a sample of the points is at every refresh: codes, clusters and confidence"
+    fit_only = True
     def __init__(self,
         dec, # the `DEC` that is being fitted
         x, # its points, (n, d)
@@ -66,13 +67,14 @@ place(at)
 })()</script></div>""")
 
 # %% ../nbs/35_seeing.ipynb #0f4105b1
-def _sheet(x, image_shape, cols): # pictures in rows, as the address of a PNG
+def _sheet(x, image_shape, cols=25): # pictures in rows, as the address of a PNG, and their size
     tiles = [np.atleast_3d(as_image(row, image_shape)) for row in x]
     tiles += [np.zeros_like(tiles[0])]*(-len(tiles) % cols)
     rows = [np.concatenate(tiles[i:i + cols], 1) for i in range(0, len(tiles), cols)]
     sheet = np.concatenate(rows, 0)
     plt.imsave(png := io.BytesIO(), sheet.squeeze() if sheet.shape[2] == 1 else sheet/max(sheet.max(), 1), cmap='gray_r', format='png')
-    return 'data:image/png;base64,' + base64.b64encode(png.getvalue()).decode()
+    h, w = tiles[0].shape[:2]
+    return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(), size=[w, h, cols])
 
 # %% ../nbs/35_seeing.ipynb #1b459486
 def moving_map(
@@ -95,8 +97,7 @@ def moving_map(
     data = dict(t=[way.t[i] for i in pick], xy=xy.tolist(), c=q.argmax(2).tolist(), sure=np.rint(100*q.max(2)).astype(int).tolist(), row=way.rows.tolist(),
                 colour=[to_hex(plt.get_cmap('tab10' if k <= 10 else 'tab20')(j % 20)) for j in range(k)])
     if image_shape and x is not None and not sparse.issparse(x):
-        h, w, cols = *image_shape[:2], 25
-        data |= dict(sheet=_sheet(x[way.rows], image_shape, cols), size=[w, h, cols])
+        data |= _sheet(x[way.rows], image_shape)
     text = json.dumps(data, separators=(',', ':'))
     circles = '<circle r="7" fill-opacity=".8"/>'*len(way.rows)
     return _MAP.substitute(id='map-' + hashlib.blake2b(text.encode(), digest_size=4).hexdigest(), label=f'{len(way.rows)} points as dots that move while DEC trains, coloured by cluster', circles=circles, last=len(pick) - 1, data=text)

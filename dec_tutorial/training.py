@@ -279,6 +279,7 @@ class Diverged(DecError): "The loss became infinite, or no number at all"
 
 class Callback:
     "Something that watches a `Trainer`; override what you need"
+    fit_only = False # True: not asked again when DEC.partial_fit goes on
     def before_fit(self, trainer): "Once, before the first batch, also after a resume"
     def before_batch(self, trainer): "Before batch `trainer.t`; setting `trainer.stop_reason` ends the run"
     def after_batch(self, trainer): "After the step; `trainer.t` already counts it"

@@ -1,12 +1,14 @@
 "Every member of the family by name: from the shell, with a model file that predicts the same, and through a kill"
 import json, shlex
+from dataclasses import replace
 import numpy as np, pytest, torch
 from safetensors.numpy import load_file
 from conftest import make_blobs
-from dec_tutorial.data import DecError
+from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
 from dec_tutorial.images import for_pictures                                       # registers all of METHODS
 from dec_tutorial.losses import Jitter
+from dec_tutorial.seeing import Journey, moving_map
 from dec_tutorial.training import Callback
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
@@ -27,6 +29,21 @@ def test_from_the_shell(cli, tmp_path, pictures, method):
     cluster = np.loadtxt(tmp_path/'c.csv', delimiter=',', skiprows=1)[:, 1]
     assert (cluster == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
     assert DEC.load(tmp_path/'o'/'model.safetensors').method == method
+
+@pytest.mark.parametrize('method', METHODS)
+def test_streams(method): # clusters keep their names
+    recipe = replace(get_recipe('fast'), dims=(32, 8))
+    shape = for_pictures(method, Dataset('p', X, Y, (4, 4)))
+    dec = DEC(3, method=method, recipe=recipe, ae_iter=60, max_iter=30, update_interval=10, n_init=2, random_state=0, **shape).fit(X[:150])
+    before = dec.predict(X)
+    for part in (X[150:175], X[175:]): dec.partial_fit(part)
+    assert (dec.predict(X) == before).mean() > .9 and np.isfinite(dec.cluster_centers_).all() and round(float(dec.soft_sizes_.sum())) == len(X)
+
+def test_coloured_pictures_on_the_map():
+    x = np.random.default_rng(0).random((60, 3*5*4)).astype(np.float32)
+    dec = DEC(2, recipe=replace(get_recipe('fast'), dims=(8, 1)), ae_iter=5, max_iter=5, n_init=1, random_state=0, callbacks=lambda dec, x: [Journey(dec, x)]).fit(x)
+    page = moving_map(dec.callbacks_[0], x, (3, 5, 4))                             # 5 high, 4 wide; and a code of one number
+    assert json.loads(page.split('json">')[1].split('</script>')[0])['size'] == [4, 5, 25]
 
 def test_what_needs_pictures_says_so(cli, tmp_path, blobs):
     for method in ('dec-da', 'ConvDEC'):
