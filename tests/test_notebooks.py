@@ -1,9 +1,10 @@
 "Every notebook runs, in time, and keeps to the house's form"
 import ast, json, os, re, shutil, sys, time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 import pytest, yaml
-from conftest import root
+from conftest import Child, root
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
 seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))                   # 60 on an idle machine; the machines of CI are not idle
@@ -21,13 +22,16 @@ def names(src): return {d.split(':')[0] for d in directives(src)}
 def figures(path): return [(i, src, c) for i, src, c in cells(path, 'code') if 'fig-cap' in names(src)]
 def pngs(cell): return [''.join(o['data']['image/png']) for o in cell['outputs'] if 'image/png' in o.get('data', {})]
 
-def run(path, site):
+def run(path, site, threads):
     "As a user has it: the package from its wheel, an empty folder around the notebook, and nothing that only developers install"
+    import torch
     from configparser import ConfigParser
     from nbdev.test import test_nb as run_nb
+    from threadpoolctl import threadpool_limits
     for name in [m for m in sys.modules if m.split('.')[0] == 'dec_tutorial']: del sys.modules[name]
     for name in ('nbdev', 'hypothesis', 'mpmath', 'skimage', 'clustpy', 'tensorboard', 'torch.utils.tensorboard'): sys.modules[name] = None
-    sys.path.insert(0, str(site)); os.environ['PYTHONPATH'] = str(site)
+    sys.path.insert(0, str(site)); os.environ.update(PYTHONPATH=str(site), OMP_NUM_THREADS=str(threads))
+    torch.set_num_threads(threads); threadpool_limits(threads)
     cfg = ConfigParser(delimiters=['=']); cfg.read(root/'settings.ini', encoding='utf-8')
     alone = shutil.copy(path, Path.cwd())
     cpu = time.process_time()
@@ -37,9 +41,24 @@ def run(path, site):
     print(f'{took:.1f} s, {time.process_time() - cpu:.1f} s of the processor')
     raise SystemExit(not ok)
 
+all_cores = ('12_figures', '14_ablations', '15_mistakes', '31_performance')        # long, or measuring times: one after the other, with every core
+cores = min(int(os.environ['OMP_NUM_THREADS']), os.cpu_count() or 1, 8)
+
+@pytest.fixture(scope='session')
+def runs(request, built, tmp_path_factory):
+    "What became of every notebook that is wanted; all but `all_cores` run side by side, a thread each"
+    wanted = [i.callspec.params['path'] for i in request.session.items if i.originalname == 'test_runs']
+    folders = {p: tmp_path_factory.mktemp(p.stem) for p in wanted}
+    def go(path, threads=1):
+        (folders[path]/'here').mkdir()
+        return path, Child(folders[path], folders[path]/'here', run, path, built[2], threads).finish(seconds)
+    together = [p for p in wanted if p.stem not in all_cores]
+    with ThreadPoolExecutor(cores) as pool: done = dict(pool.map(go, together))
+    return done | dict(go(p, cores) for p in wanted if p.stem in all_cores)
+
 @notebooks
-def test_runs(path, built, start, capsys):
-    child = start(run, path, built[2]).finish(seconds)
+def test_runs(path, runs, capsys):
+    child = runs[path]
     assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
     assert child.returncode == 0, child.stderr[-6000:]
     with capsys.disabled(): print(f' {path.stem}: {child.stdout.splitlines()[-1]} ', end='')
