@@ -568,7 +568,7 @@ def save(self:DEC,
     parts = dict(network=type(self.autoencoder_).__name__, head=type(self.layer_).__name__)
     for part in parts.values():
         if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    header = parts | dict(format=3, method=self.method, d=self.n_features_in_, shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
+    header = parts | dict(format=3, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
                   scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
@@ -592,7 +592,7 @@ def _check_model(h, t, ae):
     if (names := h['features']) and not (len(names) == h['d'] and all(isinstance(n, str) for n in names)): raise ValueError('names that are not those of the features')
     if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')): raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
-    if not all(v.ndim == 1 and len(v) and 0 <= v.min() and v.max() < k for v in (l, s)): raise ValueError('labels that name no cluster')
+    if not (l.shape == (h['n'],) and s.ndim == 1 and len(l) and len(s) and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
 
 def _read_model(path):
     if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")

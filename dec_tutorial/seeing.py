@@ -6,7 +6,7 @@
 __all__ = ['Journey', 'moving_map', 'LivePlot', 'TensorBoardLog']
 
 # %% ../nbs/35_seeing.ipynb #1eddc42a
-import base64, hashlib, html, io, json, os
+import base64, hashlib, io, json, os, sys
 from string import Template
 import numpy as np, torch, matplotlib.pyplot as plt
 from matplotlib.colors import to_hex
@@ -112,7 +112,7 @@ class LivePlot(Callback):
         quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks
     ):
         self.way, self.handle, self.fig = Journey(dec, x, most), None, None
-        self.quiet = ('IN_TEST' in os.environ or 'get_ipython' not in vars(__import__('builtins'))) if quiet is None else quiet
+        self.quiet = ('IN_TEST' in os.environ or 'ipykernel' not in sys.modules) if quiet is None else quiet
     def after_refresh(self, trainer, q):
         if self.quiet: return
         self.way.note(trainer)

@@ -27,7 +27,7 @@ class Child:
         self.out, self.err, self.args = tmp/'stdout', tmp/'stderr', args
         self.process = forks.Process(target=_in_child, args=(self.out, self.err, cwd, env, func, args), daemon=True)
         self.process.start(); self.pid = self.process.pid
-    def finish(self, timeout=300): # only against hanging
+    def finish(self, timeout=120):
         self.process.join(timeout)
         late = self.process.exitcode is None
         if late: self.process.kill(); self.process.join()

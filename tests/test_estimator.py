@@ -80,7 +80,8 @@ def test_few_columns_get_a_lower_rate():
 
 def test_empty_clusters_are_told_of():
     x = np.repeat(np.eye(8, dtype=np.float32)[:2], 30, 0)                          # two points, thirty times each
-    with pytest.warns(UserWarning, match='2 of 4 clusters are empty'): small(4).fit(x)
+    with pytest.warns(UserWarning, match='2 of 4 clusters are empty'): dec = small(4).fit(x)
+    assert len(set(dec.labels_)) == 2
 
 def test_unknown_number_of_clusters(tmp_path):
     x, y = make_blobs(n=240)

@@ -1,7 +1,7 @@
 "Every member of the family by name: from the shell, with a model file that predicts the same, and through a kill"
 import json, shlex
 from dataclasses import replace
-import numpy as np, pytest, torch
+import numpy as np, pytest
 from safetensors.numpy import load_file
 from conftest import make_blobs
 from dec_tutorial.data import Dataset, DecError

@@ -6,8 +6,8 @@ from conftest import make_blobs
 from dec_tutorial import data
 from dec_tutorial.data import load_data, on_disk
 from dec_tutorial.dec import DEC, Recipe
-from dec_tutorial.performance import bench, in_turn, our_ae_step, products
-from dec_tutorial.training import Average, Callback, Rows, Stage, Trainer, has_fast_bf16
+from dec_tutorial.performance import in_turn, our_ae_step, products
+from dec_tutorial.training import Callback, Rows, Stage, Trainer, has_fast_bf16
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5), cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
 

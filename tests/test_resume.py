@@ -1,7 +1,6 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
 import json, os, random, re, signal, time, warnings
 from dataclasses import replace
-from pathlib import Path
 import numpy as np, pytest, torch
 from safetensors import safe_open
 from scipy import sparse
