@@ -22,26 +22,25 @@ def _init(linear, how):
     nn.init.zeros_(b)
 
 class _Product(torch.autograd.Function):
-    "x Wᵀ + b between bfloat16 numbers; the gradients of W and b are float32 again"
+    "x Wᵀ + b with x and W rounded to bfloat16; so is the result, if `hidden`; the gradients of W and b are float32 again"
     @staticmethod
-    def forward(ctx, x, w, b):
-        ctx.dtype, x, w = x.dtype, x.bfloat16(), w.bfloat16()
-        ctx.save_for_backward(x, w)
-        return torch.addmm(b.bfloat16(), x, w.t())
+    def forward(ctx, x, w, b, hidden):
+        ctx.dtype, x16, w16 = x.dtype, x.bfloat16(), w.bfloat16()
+        ctx.save_for_backward(x16, w16)
+        return torch.addmm(b.bfloat16(), x16, w16.t()) if hidden else F.linear(x.float(), w, b)
     @staticmethod
     def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        return (g @ w).to(ctx.dtype) if ctx.needs_input_grad[0] else None, (g.t() @ x).float(), g.sum(0).float()
+        (x, w), g16 = ctx.saved_tensors, g.bfloat16()
+        return (g16 @ w).to(ctx.dtype) if ctx.needs_input_grad[0] else None, (g16.t() @ x).float(), g.sum(0).float(), None
 
 class _Linear(nn.Linear):
-    "`nn.Linear`; where `precision` asks a CPU for bfloat16, a hidden layer hands its result on as it is"
+    "`nn.Linear`; where `precision` asks a CPU for bfloat16, a hidden layer hands its result on as such"
     def __init__(self, a, b, hidden):
         super().__init__(a, b)
         self.hidden = hidden
     def forward(self, x):
         half = x.device.type == 'cpu' and x.ndim == 2 and self.weight.dtype == torch.float32 and torch.get_float32_matmul_precision() == 'medium'
-        if self.hidden and half: return _Product.apply(x, self.weight, self.bias)
-        return super().forward(x.to(self.weight.dtype))
+        return _Product.apply(x, self.weight, self.bias, self.hidden) if half else super().forward(x.to(self.weight.dtype))
 
 def _mlp(sizes):
     layers = []
