@@ -214,7 +214,10 @@ def summarise(
     "Mean and standard deviation of each group of records"
     groups = {}
     for r in records: groups.setdefault(tuple(r[k] for k in by), []).append(r)
-    return [dict(zip(by, g)) | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')} | dict(seeds=len(rs), seconds=f"{np.mean([r['seconds'] or 0 for r in rs]):.0f}") for g, rs in groups.items()]
+    def seconds(rs): # a run that was not timed has none
+        timed = [r['seconds'] for r in rs if r['seconds'] is not None]
+        return f'{np.mean(timed):.0f}' if timed else '–'
+    return [dict(zip(by, g)) | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')} | dict(seeds=len(rs), seconds=seconds(rs)) for g, rs in groups.items()]
 
 # %% ../nbs/06_evaluation.ipynb #f32b37eb
 def results_table(
