@@ -101,15 +101,26 @@ def _report(ds, dec, table, pictures, record):
     return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table) + f'<p>{html.escape(_reading(record, table))}</p>', map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
+_PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top', 'reconstructions'}
+
+def _assignments(q, path): # a line for every point
+    with atomic_path(path) as tmp, open(tmp, 'w', newline='') as f:
+        w = csv.writer(f)
+        w.writerow(['row', 'cluster', 'confidence'])
+        w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
+
 def _write_all(ds, dec, records, table, out):
-    "record.json, model.safetensors, the pictures and report.html, each whole or not at all"
+    "record.json, model.safetensors, assignments.csv, the pictures and report.html, each whole or not at all"
     set_theme()
-    pictures = []
-    for name, caption, draw in _pictures(ds, dec):
+    pictures, drawn = [], _pictures(ds, dec)
+    for name, caption, draw in drawn:
         fig = draw()
         with atomic_path(out/f'{name}.png') as tmp: fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
         plt.close(fig)
         pictures.append(((out/f'{name}.png').read_bytes(), caption))
+    for name in _PICTURES - {name for name, *_ in drawn}: (out/f'{name}.png').unlink(missing_ok=True)      # of another job in this folder
+    _assignments(dec.predict_proba(ds.x), out/'assignments.csv')
+    if ds.names and len({*ds.names}) == ds.d: dec.feature_names_in_ = np.array(ds.names, dtype=object)
     dec.save(out/'model.safetensors')
     with atomic_path(out/'report.html') as tmp: tmp.write_text(_report(ds, dec, table, pictures, records[-1]), encoding='utf-8')
     write_records(records, out/'record.json')
@@ -175,13 +186,13 @@ def run_fit(
 
 # %% ../nbs/07_command_line.ipynb #730e5f6b
 @contextmanager
-def _plain(prog):
+def _plain(prog, again='; the same command goes on where it was'):
     "Errors that can be mended as one sentence, without a traceback"
     plt.switch_backend('agg')
     try: yield
     except DecError as e: sys.exit(f'{prog}: {e}')
     except MemoryError: sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
-    except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped; the same command goes on where it was')
+    except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped{again}')
 
 # %% ../nbs/07_command_line.ipynb #c0mmand1
 def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
@@ -207,10 +218,15 @@ def _command(func):
     return run
 
 # %% ../nbs/07_command_line.ipynb #26754b18
+def _remark(ds): # one large column decides everything, and its unit is an accident
+    if ds.image_shape or ds.d < 2 or not ds.names: return
+    share = np.einsum('ij,ij->j', ds.x, ds.x, dtype=float)/max(np.square(ds.x, dtype=float).sum(), 1e-300)
+    if share.max() > .9: yield f"column {ds.names[share.argmax()]!r} has numbers so much larger than the others ({share.max():.0%} of the sum of squares) that the clusters will follow it alone; if that is not meant, standardise the columns"
+
 @_command
 def dec_fit(
-    data:_arg('digits, mnist, fashion, usps, stl10, coil20, rcv1, rcv1_10k, or a .npz, .npy or .csv file', str, opt=False, nargs='?')='digits',
-    method:_arg('DEC, IDEC, DCN, DEC-DA, VaDE, … (page Members)', str)='DEC',
+    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, .npy or .csv file (a column y, label, class or target is taken for classes)', str, opt=False, nargs='?')='digits',
+    method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',
     seed:_arg('of everything random', int)=0,
     n_clusters:_arg('number of clusters, or auto; default: as many as there are classes', _number_or_auto)=None,
@@ -231,11 +247,19 @@ def dec_fit(
         words = ['dec_fit', data, *([] if method == 'DEC' else ['--method', method]), '--recipe', recipe, '--seed', seed]
         for name, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items(): words += [f'--{name}', v] if v is not None else []
         words += [w for name, v in (('--device', device), ('--precision', precision)) if v != 'auto' for w in (name, v)]
-        if os.environ.get('RANK', '0') == '0': print(ds)
+        if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
         dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
-        if table: print(f"\n{table}\n\n{f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''}stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}")
+        if table: print(f"\n{table}\n\n{f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''}stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}; {folder/'assignments.csv'} has the cluster of every row")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
+def _in_order(dec, ds): # the features as the model knows them, by name where both have names
+    names = [*vars(dec).pop('feature_names_in_', ())]
+    if not names or not ds.names: return ds.x
+    missing, extra = [n for n in names if n not in ds.names], [n for n in ds.names if n not in names]
+    if missing or extra:
+        raise DecError(f"{ds.name} " + ' and '.join(f"{verb} {', '.join(map(repr, which[:5]))}{' …' if len(which) > 5 else ''}" for verb, which in (('lacks', missing), ('has, beyond the columns of the model,', extra)) if which) + '; give the columns that the model was fitted on')
+    return ds.x[:, [ds.names.index(n) for n in names]]
+
 @_command
 def dec_predict(
     model:_arg('a model.safetensors written by dec_fit', str, opt=False),
@@ -245,11 +269,8 @@ def dec_predict(
     device:_arg('auto, cpu or cuda', str)='auto',
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
-    with _plain('dec_predict'):
+    with _plain('dec_predict', ''):
         dec, ds = DEC.load(model, device), load_data(data, root)
-        q = dec.predict_proba(ds.x)
-        with atomic_path(out) as tmp, open(tmp, 'w', newline='') as f:
-            w = csv.writer(f)
-            w.writerow(['row', 'cluster', 'confidence'])
-            w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
+        q = dec.predict_proba(_in_order(dec, ds))
+        _assignments(q, out)
         print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence {q.max(1).mean():.2f}; written to {out}')

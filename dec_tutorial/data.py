@@ -50,6 +50,7 @@ class Dataset:
     image_shape:tuple|None=None # the shape that makes one row a picture: (height, width) or (colours, height, width)
     n_train:int|None=None # how many of the first rows are the published training part, where there is one
     more:np.ndarray|None=None # further points for the autoencoder, (m, d), with no classes and not to be clustered
+    names:list|None=None # of the features, where a file tells them
     @property
     def n(self): return self.x.shape[0]
     @property
@@ -164,33 +165,42 @@ def _header(first, path):
         raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is no number, though other cells there are; mend it, or put a line of names above")
     return first
 
+def _check_classes(cells, name, path): # a feature that happens to be called y would pass for classes
+    numbers = [float(c) for c in cells if _is_number(c)]
+    if len(numbers) == len(cells) and (not all(v.is_integer() for v in numbers) or len(cells) > 20 and len(set(numbers)) == len(cells)):
+        raise DecError(f"{path}: column {name!r} would be taken for classes, but its numbers are none; give the column another name if it is a feature, else drop it")
+
 def _read_csv(path):
     with open(path, newline='', encoding='utf-8-sig') as f: rows = [r for r in csv.reader(f) if r]
     if not rows: raise DecError(f"{path} is empty; it needs one row of numbers a point")
-    head = _header(rows[0], path)
-    if head: rows.pop(0)
-    else: head = [str(j) for j in range(len(rows[0]))]
+    if len(rows[0]) == 1 and (other := re.search('[;\t]', rows[0][0])): raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between cells and points in numbers")
+    names = _header(rows[0], path)
+    if names: rows.pop(0)
+    head = names or [str(j) for j in range(len(rows[0]))]
     for i, r in enumerate(rows):
         if len(r) != len(head): raise DecError(f"{path}: data row {i} has {len(r)} cells, the first line has {len(head)}; mend that row")
     at = next((j for j, h in enumerate(head) if h.strip().lower() in _LABELS), None)
     keep = [j for j in range(len(head)) if j != at]
+    if at is not None: _check_classes([r[at] for r in rows], head[at], path)
     for i, r in enumerate(rows):
         for j in keep:
+            if not r[j].strip(): raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; fill it, or leave out the row or the column")
             if not _is_number(r[j]): raise DecError(f"{path}: {r[j]!r} at data row {i}, column {j} ({head[j]}) is no number; encode or drop that column")
             if not np.isfinite(float(r[j])): raise DecError(f"{path} contains {'NaN' if np.isnan(float(r[j])) else 'infinity'} at row {i}, column {j} ({head[j]}); remove or fill it before clustering")
     x = np.array([[float(r[j]) for j in keep] for r in rows], dtype=np.float64).reshape(len(rows), len(keep))
-    return x, None if at is None else np.array([r[at] for r in rows]), None
+    return x, None if at is None else np.array([r[at] for r in rows]), None, names and [names[j] for j in keep]
 
 # %% ../nbs/00_data.ipynb #4499b208
 _READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv}
 
 def _read_file(path):
+    if os.path.isdir(path): raise DecError(f"{str(path)[:300]} is a folder; give a {', '.join(_READERS)} file")
     if not os.path.isfile(path): raise DecError(f"there is no file {str(path)[:300]}; check the path")
     if path.suffix.lower() not in _READERS: raise DecError(f"{path} is no {', '.join(_READERS)} file; save the table as one of these")
-    try: x, y, shape = _READERS[path.suffix.lower()](path)
+    try: x, y, shape, *names = _READERS[path.suffix.lower()](path)
     except DecError: raise
     except Exception as e: raise DecError(f"{path} cannot be read as {path.suffix} ({type(e).__name__}: {e}); it is damaged, incomplete or of another kind") from e
-    return _dataset(path.stem, x, y, shape, str(path))
+    return replace(_dataset(path.stem, x, y, shape, str(path)), names=names[0] if names else None)
 
 # %% ../nbs/00_data.ipynb #e7af0eda
 def _dataset(name, x, y=None, shape=None, what='X'):

@@ -195,7 +195,7 @@ def get_recipe(
 
 # %% ../nbs/05_dec.ipynb #5cdb2b8d
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
-    "Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator"
+    "Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator; `DEC??` explains each parameter, and `fit` leaves `labels_`, `cluster_centers_`, `kmeans_labels_`, `history_`, `stop_reason_`, `seconds_`, …"
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,

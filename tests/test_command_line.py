@@ -34,7 +34,7 @@ def test_what_a_run_leaves(tmp_path):
     assert r.returncode == 0, r.stderr
     assert not r.stderr
     pictures = [f'{p}.png' for p in ('confidence', 'contingency', 'embedding', 'reconstructions', 'samples', 'top', 'training')]
-    assert files(tmp_path/'here') == sorted([*pictures, 'model.safetensors', 'record.json', 'report.html'])    # nothing hidden either
+    assert files(tmp_path/'here') == sorted([*pictures, 'assignments.csv', 'model.safetensors', 'record.json', 'report.html'])    # nothing hidden either
 
     table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines() if l.startswith('|')]
     assert table[0] == ['method', 'ACC', 'NMI', 'ARI', 'seconds'] and [row[0] for row in table[2:]] == ['k-means', 'AE+k-means', 'DEC']
@@ -65,7 +65,7 @@ def test_without_labels(cli, tmp_path):
     assert table[0] == ['cluster', 'points', 'confidence'] and sum(int(row[1]) for row in table[2:]) == 200
     assert all(0 < float(row[2]) <= 100 for row in table[2:]) and len(table) == 5
     assert all(r['acc'] is r['nmi'] is r['ari'] is None for r in json.loads((tmp_path/'o'/'record.json').read_text()))
-    assert files(tmp_path/'o') == ['confidence.png', 'embedding.png', 'model.safetensors', 'record.json', 'report.html', 'training.png']
+    assert files(tmp_path/'o') == ['assignments.csv', 'confidence.png', 'embedding.png', 'model.safetensors', 'record.json', 'report.html', 'training.png']
 
 def test_names_are_escaped(cli, tmp_path, blobs):
     name = '<img src=x onerror=alert(1)> & <b>"'
@@ -94,6 +94,32 @@ def test_predict_agrees_with_fit(cli, tmp_path, blobs):
     row, cluster, confidence = (np.array(c) for c in zip(*rows))
     assert (row.astype(int) == np.arange(200)).all() and (cluster.astype(int) == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
     assert (confidence.astype(float) >= 1/3).all() and (confidence.astype(float) <= 1).all()
+    assert (tmp_path/'o'/'assignments.csv').read_text() == (tmp_path/'new'/'c.csv').read_text()
+
+def table(path, x, names):
+    np.savetxt(path, x, delimiter=',', header=','.join(names), comments='')
+    return path
+
+def test_columns_are_found_by_name(cli, tmp_path):
+    x, names = make_blobs()[0], [f'c{j}' for j in range(16)]
+    assert cli('dec_fit', table(tmp_path/'t.csv', x, names), '--n_clusters', 3, *short, '--out', 'o').returncode == 0
+    r = cli('dec_predict', 'o/model.safetensors', table(tmp_path/'r.csv', x[:, ::-1], names[::-1]), '--out', 'r-c.csv')
+    assert r.returncode == 0 and not r.stderr and (tmp_path/'r-c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text()
+    np.save(tmp_path/'t.npy', x)                                                # no names: by position
+    r = cli('dec_predict', 'o/model.safetensors', 't.npy', '--out', 'n-c.csv')
+    assert r.returncode == 0 and not r.stderr and (tmp_path/'n-c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text()
+    for columns, words in ((names[:-1], "lacks 'c15'"), ([*names, 'id'], "beyond the columns of the model, 'id'"), ([*names[:-1], 'C15'], "lacks 'c15' and has, beyond the columns of the model, 'C15'")):
+        r = cli('dec_predict', 'o/model.safetensors', table(tmp_path/'w.csv', x[:, [0]*len(columns)], columns), '--out', 'w-c.csv')
+        assert r.returncode == 1 and words in r.stderr and len(r.stderr.splitlines()) == 1 and not (tmp_path/'w-c.csv').exists()
+
+def test_a_table_of_mixed_units_and_a_folder_used_before(cli, tmp_path, blobs):
+    assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0 and (tmp_path/'o'/'contingency.png').exists()
+    x, names = make_blobs()[0], [f'c{j}' for j in range(16)]
+    x[:, 3] *= 1000
+    r = cli('dec_fit', table(tmp_path/'t.csv', x, names), '--n_clusters', 3, *short, '--out', 'o')
+    assert r.returncode == 0 and "column 'c3' has numbers so much larger" in r.stdout and 'assignments.csv has the cluster of every row' in r.stdout
+    assert not (tmp_path/'o'/'contingency.png').exists()                        # it belonged to the other job
+    assert 'larger' not in cli('dec_fit', table(tmp_path/'t.csv', make_blobs()[0], names), '--n_clusters', 3, *short, '--out', 'o').stdout
 
 def odd_data(kind):
     x, y = make_blobs()

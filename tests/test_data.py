@@ -312,7 +312,8 @@ def test_bad_csr(tmp_path, change):
 
 @pytest.mark.parametrize('text, word', [
     ('', 'empty'), ('\n\n', 'empty'), ('a,b\n', '0 sample(s)'), ('y\n1\n2\n', '0 feature(s)'), ('1,2\n3\n', 'data row 1 has 1 cells'), ('a,b\n1,2\n3,4,5\n', 'data row 1 has 3 cells'),
-    ('a,b\n1,2\n3,x\n', "'x' at data row 1, column 1 (b)"), ('a,b\n1,\n', "'' at data row 0, column 1"), ('1;2\n3;4\n', "'3;4'"), ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
+    ('a,b\n1,2\n3,x\n', "'x' at data row 1, column 1 (b)"), ('a,b\n1,\n', 'data row 0, column 1 (b) is empty'), ('1;2\n3;4\n', "';' between"), ('a\tb\n1\t2\n', "'\\t' between"), ('x,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
+    ('x,target\n' + ''.join(f'{i},{i}\n' for i in range(30)), "column 'target' would be"), ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
     ('"1,2\n3,4\n', '0 sample(s)'), ('1,2\n\0,3\n', 'data row 1'), ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'UnicodeDecodeError'), ('1,2\n'.encode('utf-16'), 'UnicodeDecodeError'), (bytes(range(256)), 'damaged'),
     ('1,,3\n4,5,6\n7,8,9\n', 'column 1'), ('5.1,3.5,oops\n4.9,3.0,0\n', 'column 2')]) # the first line is a point with a bad cell, not a header to be thrown away
 def test_bad_csv(tmp_path, text, word):
@@ -355,6 +356,7 @@ def test_pickled_arrays_are_not_loaded(tmp_path):
 def test_names_and_paths(tmp_path):
     for wrong, near in (('mnits', 'mnist'), ('MNIST', 'mnist'), ('fashon', 'fashion'), ('coil', 'coil20'), ('digit', 'digits')): assert refused(lambda: load_data(wrong), repr(wrong), f'did you mean {near!r}', '.csv')
     assert refused(lambda: load_data('zzzz'), "'zzzz'", 'digits'); assert refused(lambda: load_data(None), 'None'); assert refused(lambda: load_data(5), "'5'")
+    assert refused(lambda: load_data(tmp_path), 'is a folder', '.csv')
     (tmp_path/'t.xlsx').write_bytes(b'PK'); assert refused(lambda: load_data(tmp_path/'t.xlsx'), 't.xlsx', '.csv')
     for path in ('', 'a\0b.npz', '~nobody-of-this-name/t.npz', 'x'*5000, 'x'*5000 + '.csv'): assert refused(lambda: load_data(path))
     assert refused(lambda: load_data('usps', root='~nobody-of-this-name/data', download=False), 'nobody')

@@ -21,9 +21,10 @@ def small(k=3, **kw): return DEC(k, **dict(recipe=narrow, ae_iter=60, max_iter=4
 @pytest.mark.filterwarnings('ignore')
 def test_scikit_learns_own_checks(estimator, check): check(estimator)
 
-def test_pipeline_on_iris():
+@pytest.mark.parametrize('seed', range(3))
+def test_pipeline_on_iris(seed): # with 500 batches one setosa, the 42nd flower, goes astray on some processors
     iris = load_iris(as_frame=True)
-    pipe = make_pipeline(StandardScaler(), DEC(3, random_state=0, ae_iter=500, max_iter=200))
+    pipe = make_pipeline(StandardScaler(), DEC(3, random_state=seed, ae_iter=1500, max_iter=200))
     labels = pipe.fit_predict(iris.data)
     assert labels.shape == (150,) and set(labels) == {0, 1, 2}
     assert (pipe.predict(iris.data) == labels).all() and np.allclose(pipe.predict_proba(iris.data).sum(1), 1, atol=1e-5)
