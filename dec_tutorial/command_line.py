@@ -67,8 +67,8 @@ def _pictures(ds, dec):
     q = dec.predict_proba(ds.x)
     stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)), (dec.method, flat(dec.transform(ds.x)))]
     out = [('embedding', f'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after {dec.method}.', lambda: show_flat(stations, dec.labels_)),
-           ('confidence', 'Sizes of the clusters, and how confident the assignments are.', lambda: show_confidence(q)),
-           ('training', 'The last phase: loss, and share of points that changed cluster at each refresh.', lambda: show_training(dec))]
+           ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a share q in every cluster, from 0 to 1 and 1 together, and its largest is counted here.', lambda: show_confidence(q)),
+           ('training', 'The last phase: loss, and share of points that changed their cluster from one refresh of the target to the next; below the dashed line training ends. A loss that rises is no failure, for its target is made anew at every refresh.', lambda: show_training(dec))]
     if hasattr(dec, 'k_curve_'): out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in the other half, over their number; the largest number above the line was taken.', lambda: import_module('dec_tutorial.how_many').show_k_curve(dec.k_curve_)))
     if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_)))
     if ds.image_shape and not sparse.issparse(ds.x):
@@ -78,9 +78,9 @@ def _pictures(ds, dec):
 
 # %% ../nbs/07_command_line.ipynb #658bb2a5
 def _reading(record, table): # what the table says, in a sentence
-    if record['acc'] is None: return 'Confidence is the mean of the largest q of a point, in %: how sure DEC is, not how right.'
+    if record['acc'] is None: return 'Confidence, in %, is the mean over the points of a cluster of their share q in it: how sure DEC is, not how right.'
     acc = {row[0]: float(row[1]) for row in ([c.strip() for c in line.strip('| ').split('|')] for line in table.splitlines()[2:])}
-    words = 'ACC: share of points in the right cluster under the best one-to-one naming of clusters by classes. NMI and ARI: agreement of the two partitions. All in %.'
+    words = 'ACC: share of points in the right cluster under the best one-to-one naming of clusters by classes. NMI and ARI: agreement of the two partitions. All in %. Seconds count everything that a row is made from.'
     return words + (' On these points k-means alone is ahead: prefer it, or train longer.' if acc['k-means'] > acc[record['method']] else '')
 
 _PAGE = '''<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
