@@ -62,9 +62,8 @@ def _reconstructions(ds, dec, m=12):
         for ax, v in zip(col, pair): ax.imshow(as_image(v.numpy()/dec.scale_, ds.image_shape).clip(0, None)); ax.axis('off')
     return fig
 
-def _pictures(ds, dec):
+def _pictures(ds, dec, q):
     "(file, caption, function that draws) of everything there is to see"
-    q = dec.predict_proba(ds.x)
     stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)), (dec.method, flat(dec.transform(ds.x)))]
     out = [('embedding', f'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after {dec.method}.', lambda: show_flat(stations, dec.labels_)),
            ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a share q in every cluster, from 0 to 1 and 1 together, and its largest is counted here.', lambda: show_confidence(q)),
@@ -112,14 +111,15 @@ def _assignments(q, path): # a line for every point
 def _write_all(ds, dec, records, table, out):
     "record.json, model.safetensors, assignments.csv, the pictures and report.html, each whole or not at all"
     set_theme()
-    pictures, drawn = [], _pictures(ds, dec)
+    q = dec.predict_proba(ds.x)
+    pictures, drawn = [], _pictures(ds, dec, q)
     for name, caption, draw in drawn:
         fig = draw()
         with atomic_path(out/f'{name}.png') as tmp: fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
         plt.close(fig)
         pictures.append(((out/f'{name}.png').read_bytes(), caption))
     for name in _PICTURES - {name for name, *_ in drawn}: (out/f'{name}.png').unlink(missing_ok=True)      # of another job in this folder
-    _assignments(dec.predict_proba(ds.x), out/'assignments.csv')
+    _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d: dec.feature_names_in_ = np.array(ds.names, dtype=object)
     dec.save(out/'model.safetensors')
     with atomic_path(out/'report.html') as tmp: tmp.write_text(_report(ds, dec, table, pictures, records[-1]), encoding='utf-8')
@@ -219,9 +219,9 @@ def _command(func):
 
 # %% ../nbs/07_command_line.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
-    if ds.image_shape or ds.d < 2 or not ds.names: return
-    share = np.einsum('ij,ij->j', ds.x, ds.x, dtype=float)/max(np.square(ds.x, dtype=float).sum(), 1e-300)
-    if share.max() > .9: yield f"column {ds.names[share.argmax()]!r} has numbers so much larger than the others ({share.max():.0%} of the sum of squares) that the clusters will follow it alone; if that is not meant, standardise the columns"
+    if not ds.names or ds.image_shape or ds.d < 2: return
+    s = np.einsum('ij,ij->j', ds.x, ds.x, dtype=float)                      # sum of squares of each column
+    if s.max() > .9*s.sum(): yield f"column {ds.names[s.argmax()]!r} has numbers so much larger than the others ({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it alone; if that is not meant, standardise the columns"
 
 @_command
 def dec_fit(

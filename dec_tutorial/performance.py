@@ -260,7 +260,7 @@ def dec_bench(
     race:_arg('instead: the whole way to 84.3 % ACC on this data set, ours and clustpy', str)=None,
 ):
     "Time the parts of DEC next to the bare matrix products they are made of"
-    with _plain('dec_bench'):
+    with _plain('dec_bench', ''):
         rows = whole_race(load_data(race)) if race else bench(quick, device)
         print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()} for r in rows] if race else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
         if json: write_bench(rows, json)

@@ -1,10 +1,10 @@
 "Every member of the family by name: from the shell, with a model file that predicts the same, and through a kill"
-import json, shlex
+import json, re, shlex
 from dataclasses import replace
 import numpy as np, pytest
 from safetensors.numpy import load_file
 from conftest import make_blobs
-from dec_tutorial.data import Dataset, DecError
+from dec_tutorial.data import _LOADERS, Dataset, DecError
 from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
 from dec_tutorial.images import for_pictures                                       # registers all of METHODS
 from dec_tutorial.losses import Jitter
@@ -29,6 +29,10 @@ def test_from_the_shell(cli, tmp_path, pictures, method):
     cluster = np.loadtxt(tmp_path/'c.csv', delimiter=',', skiprows=1)[:, 1]
     assert (cluster == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
     assert DEC.load(tmp_path/'o'/'model.safetensors').method == method
+
+def test_help_names_all(cli):
+    said = ' '.join(cli('dec_fit', '--help').stdout.split())
+    assert all(m in said for m in METHODS) and all(re.search(rf'\b{d}[,\s]', said) for d in _LOADERS)
 
 @pytest.mark.parametrize('method', METHODS)
 def test_streams(method): # clusters keep their names
