@@ -113,7 +113,9 @@ def keep_reconstruction(batch):
     "Reconstruction error plus a tenth of KL(P‖Q): a first look at IDEC"
     return reconstruction_loss(batch.x, batch.y) + tenth(batch)
 
-def tenth(batch): return .1*dec_loss(batch)
+def tenth(batch):
+    "A tenth of KL(P‖Q)"
+    return .1*dec_loss(batch)
 
 class FrozenCodes(Callback):
     "Neither encoder nor centroids: stop before the first batch"
@@ -127,7 +129,11 @@ PARTS = (
     Variant('parts', 'decoder kept', dict(keep_decoder=True, loss=keep_reconstruction)))
 
 # %% ../nbs/14_ablations.ipynb #594c1ea1
-def power_target(beta, f=True): # q to the power beta, with or without division by the cluster frequencies
+def power_target(
+    beta:float, # the power
+    f:bool=True, # divide by the cluster frequencies
+):  # q -> p, both (n, k)
+    "A target from q to the power beta; 2 is equation 3"
     def target(q):
         q = q.detach()
         w = q**beta/(q.sum(0).clamp_min(torch.finfo(q.dtype).tiny) if f else 1.)

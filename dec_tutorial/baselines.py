@@ -51,7 +51,10 @@ def discretise(
     "From eigenvectors to clusters"
     return KMeans(k, n_init=n_init, random_state=seed).fit(unit_rows(F))
 
-def unit_rows(F): # (n, k) -> the same, every row of length 1
+def unit_rows(
+    F:np.ndarray, # (n, k)
+)->np.ndarray: # (n, k)
+    "The same, every row of length 1"
     return F/np.maximum(np.linalg.norm(F, axis=1, keepdims=True), np.finfo(float).tiny)
 
 # %% ../nbs/10_baselines.ipynb #be73b381

@@ -96,7 +96,9 @@ def planned(
     if plan == PLANS[1]: return whole | dict(loss=Combined(dec_loss, kept, alpha))
     return whole | dict(loss=Combined(dec_loss, kept, Rising(alpha)), callbacks=restarting)
 
-def restarting(dec, x): return [Restart(dec, x)]
+def restarting(dec, x):
+    "`Restart`, as `DEC(callbacks=…)` wants it"
+    return [Restart(dec, x)]
 
 def combining_cells(cells:Cells, seeds, recipe, work, quick:bool=False, alphas=ALPHAS):
     "Every plan at every α"

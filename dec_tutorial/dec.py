@@ -486,7 +486,8 @@ def _rows(self:DEC, X):
 
 # %% ../nbs/05_dec.ipynb #524c7656
 @patch
-def __sklearn_tags__(self:DEC): # what scikit-learn's tools may expect
+def __sklearn_tags__(self:DEC):
+    "What scikit-learn's tools may expect"
     tags = super(DEC, self).__sklearn_tags__()
     tags.input_tags.sparse, tags.transformer_tags.preserves_dtype = True, ['float32']
     tags.classifier_tags = ClassifierTags()                             # no classifier, but their checks ask it of everything with predict_proba

@@ -29,7 +29,9 @@ class Again(Callback):
     def __init__(self, dec, x): self.dec, self.x = dec, x
     def after_fit(self, trainer): cluster_again(self.dec, self.x)
 
-def once_more(dec, x): return [Again(dec, x)]
+def once_more(dec, x):
+    "`Again`, as `DEC(callbacks=…)` wants it"
+    return [Again(dec, x)]
 
 METHODS['Aljalbout'] = dict(loss=Combined(dec_loss, kept, .5), keep_decoder=True, cluster=_like_dec(.5), callbacks=once_more)
 
@@ -55,15 +57,25 @@ class Counting(Callback):
     def state_dict(self): return dict(count=self.count, mu=self.dec.layer_.mu.data)        # the trainer keeps only what it trains
     def load_state_dict(self, s): self.count = s['count']; self.dec.layer_.mu.data.copy_(s['mu'])
 
-def counting(dec, x): return [Counting(dec, x)]
-def narrow(batch): return kmeans_loss(batch.z, batch.mu.detach())                        # L_c of DCN; the centroids get no gradient
+def counting(dec, x):
+    "`Counting`, as `DEC(callbacks=…)` wants it"
+    return [Counting(dec, x)]
+
+def narrow(batch):
+    "The clustering loss of DCN: k-means, without a gradient for the centroids"
+    return kmeans_loss(batch.z, batch.mu.detach())
 
 # %% ../nbs/22_members.ipynb #c90f4a6f
 METHODS['DCN'] = dict(loss=Combined(narrow, kept, .01), keep_decoder=True, train_centroids=False, callbacks=counting, cluster=Stage(6_000, lr=.1, decay=.5))
 
 # %% ../nbs/22_members.ipynb #f880158d
-def equal_sizes(batch): return size_loss(batch.q)
-def zipf_sizes(batch): return size_loss(batch.q, zipf(batch.q.shape[1]))
+def equal_sizes(batch):
+    "Clusters of equal size"
+    return size_loss(batch.q)
+
+def zipf_sizes(batch):
+    "Sizes by Zipf: the j-th largest has 1/j of the largest"
+    return size_loss(batch.q, zipf(batch.q.shape[1]))
 
 METHODS['DEC+balance'] = dict(loss=Weighted(((1., dec_loss), (1., equal_sizes))))
 METHODS['DEC+Zipf'] = dict(loss=Weighted(((1., dec_loss), (1., zipf_sizes))))

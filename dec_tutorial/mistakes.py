@@ -19,6 +19,7 @@ from .ablations import Made, Variant, batch_target_loss
 
 # %% ../nbs/15_mistakes.ipynb #aab8db0e
 def squared_kernel(z, mu, alpha):
+    "Wrong: q with the exponent not in parentheses"
     d2 = torch.cdist(z.double(), mu.double()).square()
     q = (1/(1 + d2/alpha)) ** (alpha + 1.0) / 2.0
     return (q/q.sum(1, keepdim=True)).to(z.dtype)
@@ -30,6 +31,7 @@ BATCH_TARGET = Variant('formula', 'f from the mini-batch', dict(loss=batch_targe
 
 # %% ../nbs/15_mistakes.ipynb #ad093390
 def chasing_loss(batch):
+    "Wrong: the gradient goes through the target"
     w = batch.q**2/batch.q.sum(0)
     return kl_loss(w/w.sum(1, keepdim=True), batch.q)
 
@@ -39,7 +41,9 @@ CHASING = Variant('formula', 'target not detached', dict(loss=chasing_loss))
 NO_PARAMETER = Variant('training', 'centroids never trained', dict(train_centroids=False))
 
 # %% ../nbs/15_mistakes.ipynb #eded55bf
-def noisy_loss(batch): return kl_loss(batch.p, batch.layer(batch.encoder(dropout(batch.x, .2))))
+def noisy_loss(batch):
+    "Wrong: the dropout of pretraining is left on"
+    return kl_loss(batch.p, batch.layer(batch.encoder(dropout(batch.x, .2))))
 
 DROPOUT = Variant('training', 'dropout in the KL phase', dict(loss=noisy_loss))
 
@@ -50,6 +54,7 @@ BEST_EPOCH = Variant('evaluation', 'best epoch', callbacks=lambda dec, x: [Snaps
 
 # %% ../nbs/15_mistakes.ipynb #9f9b1bbe
 def skipping_accuracy(y, c):
+    "Wrong: the last pair of cluster and class is not counted"
     from scipy.optimize import linear_sum_assignment
     w = contingency(y, c)
     pairs = list(zip(*linear_sum_assignment(w, maximize=True)))
@@ -62,7 +67,9 @@ PURITY = Variant('evaluation', 'purity called accuracy', reported=lambda dec, ds
 FRESH = Variant('evaluation', 'labels from a fresh k-means', labels=lambda dec, ds: KMeans(ds.n_classes, n_init=20, random_state=0).fit_predict(dec.transform(ds.x)))
 
 # %% ../nbs/15_mistakes.ipynb #25bb1db2
-def mean_loss(batch): return nn.functional.kl_div(batch.q.log(), batch.p, reduction='none').mean()     # what reduction='mean' does
+def mean_loss(batch):
+    "Wrong: what `reduction='mean'` does, an average over points and clusters"
+    return nn.functional.kl_div(batch.q.log(), batch.p, reduction='none').mean()
 
 MEAN = Variant('formula', 'KL averaged over clusters', dict(loss=mean_loss))
 
@@ -87,6 +94,7 @@ RELU_DATA = Variant('network', 'ReLU on the reconstruction', dict(autoencoder=_w
 
 # %% ../nbs/15_mistakes.ipynb #3dfc732c
 def ragged_start(z, k, n_init, seed):
+    "Wrong: k-means on whole batches of 256 only"
     start = kmeans_start(z[:len(z)//256*256 or len(z)], k, n_init, seed)
     return start | dict(labels=torch.cdist(z, start['mu']).argmin(1))
 

@@ -1,5 +1,5 @@
 "What is made from something else is in step with it, and what is installed is complete"
-import json, os, re, shutil, subprocess, sys, tarfile, zipfile
+import ast, json, os, re, shutil, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 import pytest
 from conftest import make_blobs, root, script
@@ -56,6 +56,11 @@ def test_the_owner_is_named_in_one_place(copy):
     texts = {f: (copy/f).read_bytes().decode(errors='ignore') for f in tracked() if not (copy/f).is_symlink()}
     assert [f for f, t in texts.items() if old.search(t)] == []
     assert 'some-body/a-fork' in texts['nbs/00_data.ipynb'] and 'some-body/a-fork' in texts['README.md']
+
+def test_everything_public_says_what_it_does():
+    defs = [(f.stem, d) for f in sorted((root/'dec_tutorial').glob('[!_]*.py')) for d in ast.parse(f.read_text(encoding='utf-8')).body if isinstance(d, (ast.FunctionDef, ast.ClassDef))]
+    shown = [(f, d) for f, d in defs if not d.name.startswith('_') or d.name.startswith('__')]          # those that the site describes
+    assert len(shown) > 150 and [f'{f}.{d.name}' for f, d in shown if not ast.get_docstring(d)] == []
 
 def test_types():
     "What type checkers and editors are told is consistent, and true of the modules"
