@@ -176,10 +176,8 @@ class Lloyd(Callback):
     def __init__(self, dec, x): self.dec, self.x = dec, x
     def after_refresh(self, trainer, q):
         mu, c = self.dec.layer_.mu.data, q.argmax(1)
-        z = torch.from_numpy(self.dec.transform(self.x)).to(mu.device)
+        z = torch.from_numpy(self.dec._codes(self.x)).to(mu.device)
         for j in c.unique(): mu[j] = z[c == j].mean(0)
-    def state_dict(self): return dict(mu=self.dec.layer_.mu.data)          # the trainer keeps only what it trains
-    def load_state_dict(self, s): self.dec.layer_.mu.data.copy_(s['mu'])
 
 RULE = (
     Variant('update rule', 'equations 4 and 5 by hand', dict(loss=by_hand)),

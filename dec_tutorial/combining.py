@@ -57,7 +57,7 @@ def cluster_again(
     x, # its points, (n, d)
 ):
     "Put the centroids where k-means wants them, on the codes of the moment"
-    start = kmeans_start(torch.from_numpy(dec.transform(x)), dec.n_clusters_, dec.n_init, dec.seed_)
+    start = kmeans_start(torch.from_numpy(dec._codes(x)), dec.n_clusters_, dec.n_init, dec.seed_)
     dec.layer_.mu.data.copy_(start['mu'])
 
 class Restart(Callback):
@@ -122,9 +122,10 @@ def combining_rows(records:list)->list: # a row for each plan
 # %% ../nbs/21_combining.ipynb #9b1a641e
 def show_plans(records:list): # of combining_cells
     "ACC, mean over seeds, over plan and α"
-    table = np.array([[100*np.mean([r['acc'] for r in records if r['params'] == dict(plan=p, alpha=a)]) for a in ALPHAS] for p in PLANS])
+    alphas = sorted({r['params']['alpha'] for r in records})
+    table = np.array([[100*np.mean([r['acc'] for r in records if r['params'] == dict(plan=p, alpha=a)]) for a in alphas] for p in PLANS])
     fig, ax = plt.subplots(figsize=(5, 1.9))
     ax.imshow(table, cmap='viridis', aspect='auto')
     for (i, j), v in np.ndenumerate(table): ax.text(j, i, f'{v:.0f}', ha='center', va='center', color='w' if v < (table.min() + table.max())/2 else 'k')
-    ax.set(xticks=range(len(ALPHAS)), xticklabels=[f'{a:g}' for a in ALPHAS], yticks=range(len(PLANS)), yticklabels=PLANS, xlabel='α at the end')
+    ax.set(xticks=range(len(alphas)), xticklabels=[f'{a:g}' for a in alphas], yticks=range(len(PLANS)), yticklabels=PLANS, xlabel='α at the end')
     return fig

@@ -76,11 +76,11 @@ def _pictures(ds, dec, q):
     return out
 
 # %% ../nbs/07_command_line.ipynb #658bb2a5
-def _reading(record, table): # what the table says, in a sentence
-    if record['acc'] is None: return 'Confidence, in %, is the mean over the points of a cluster of their share q in it: how sure DEC is, not how right.'
-    acc = {row[0]: float(row[1]) for row in ([c.strip() for c in line.strip('| ').split('|')] for line in table.splitlines()[2:])}
+def _reading(records): # what the table says, in a sentence
+    first, last = records[0], records[-1]
+    if last['acc'] is None: return 'Confidence, in %, is the mean over the points of a cluster of their share q in it: how sure DEC is, not how right.'
     words = 'ACC: share of points in the right cluster under the best one-to-one naming of clusters by classes. NMI and ARI: agreement of the two partitions. All in %. Seconds count everything that a row is made from.'
-    return words + (' On these points k-means alone is ahead: prefer it, or train longer.' if acc['k-means'] > acc[record['method']] else '')
+    return words + (' On these points k-means alone is ahead: prefer it, or train longer.' if first['acc'] > last['acc'] else '')
 
 _PAGE = '''<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}h1{{font-weight:600}}table{{border-collapse:collapse;margin:1rem 0}}
@@ -92,12 +92,12 @@ def _html_table(text):
     tr = lambda r, tag: '<tr>' + ''.join(f'<{tag}>{c}</{tag}>' for c in r) + '</tr>'
     return '<table>' + tr(rows[0], 'th') + ''.join(tr(r, 'td') for r in rows[1:]) + '</table>'
 
-def _report(ds, dec, table, pictures, record):
+def _report(ds, dec, table, pictures, records):
     fig = lambda png, caption: f'<figure><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
     intro = f'{ds!r}; {dec.n_clusters_} clusters{", the largest number that came again in another half of the points" if hasattr(dec, "k_curve_") else ""}. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
     way = '<h2>The last phase, moment by moment</h2><p>A dot is a point of the data (up to 500 are drawn), its colour the cluster it is in at that moment; the plane is that of the two principal components of the last codes. Press play, or point at a dot. Clusters that overlap here may still lie apart in the other dimensions.</p>' + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
-    how = '\n'.join(f'{k}: {record[k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
-    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table) + f'<p>{html.escape(_reading(record, table))}</p>', map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
+    how = '\n'.join(f'{k}: {records[-1][k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
+    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table) + f'<p>{html.escape(_reading(records))}</p>', map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
 _PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top', 'reconstructions'}
@@ -122,7 +122,7 @@ def _write_all(ds, dec, records, table, out):
     _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d: dec.feature_names_in_ = np.array(ds.names, dtype=object)
     dec.save(out/'model.safetensors')
-    with atomic_path(out/'report.html') as tmp: tmp.write_text(_report(ds, dec, table, pictures, records[-1]), encoding='utf-8')
+    with atomic_path(out/'report.html') as tmp: tmp.write_text(_report(ds, dec, table, pictures, records), encoding='utf-8')
     write_records(records, out/'record.json')
 
 # %% ../nbs/07_command_line.ipynb #6d37f2e3
@@ -167,7 +167,7 @@ def run_fit(
     k, what = dec.n_clusters, dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
     with workers(dev):                                                      # one, unless torchrun started several
         rank, _ = worker()
-        ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt')
+        ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
         raw = lambda k: ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
         if k != 'auto': raw(k)
         usual = dec._use.callbacks

@@ -8,13 +8,13 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmean
            'compare_recipes', 'show_training']
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
-import copy, dataclasses, hashlib, itertools, json, math, numbers, time, warnings
+import copy, dataclasses, hashlib, itertools, json, math, numbers, re, time, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 import numpy as np, torch, torch.nn as nn
 import matplotlib.pyplot as plt
 from fastcore.basics import patch
@@ -28,7 +28,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, atomic_path, check_x, scale_factor
-from .training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, apply_chunked, first_only, pick_device, precision, workers
+from .training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, apply_chunked, evaluating, first_only, pick_device, precision, worker, workers
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -155,7 +155,7 @@ def fit_clusters(
         trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer, network, trainer.t/trainer.n_iter, augment)
         return loss(trainer.batch)
     params = [*dict.fromkeys([*net.parameters(), *(network.parameters() if network else ())])]
-    trainer = Trainer(step, params, len(rows), stage, seed, [refresh, *callbacks], 'clusters')
+    trainer = Trainer(step, params, len(rows), stage, seed, [refresh, *callbacks], 'clusters', modules=[net, *([network] if network else [])])
     return (ck or Checkpoint()).run('clusters', trainer), refresh
 
 # %% ../nbs/05_dec.ipynb #2628914e
@@ -223,7 +223,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         precision:str='auto', # 'auto', 'float32', 'bf16': of matrix products while training
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
-        callbacks=None, # Callbacks of the KL phase, or a function (this DEC, X) -> Callbacks; DEC: none
+        callbacks=None, # Callbacks of the KL phase, or a function (this DEC, X as a float32 matrix) -> Callbacks; DEC: none
         checkpoint=None, # path of a file to resume from after a kill; or a Checkpoint
     ):
         self.n_clusters, self.method, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, method, recipe, update_interval, tol, ae_iter, max_iter
@@ -236,7 +236,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
 METHODS = {'DEC': {}}                                                              # name -> arguments that differ from DEC's; pages 22 and 23 add the family
-_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, callbacks=())
+_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, callbacks=(), alone=False)
 
 def method_name(
     name:str, # upper and lower case are the same
@@ -264,13 +264,14 @@ def _settings(self:DEC, sparse_x):
     r = get_recipe(self.recipe)
     use = self._use
     interval = use.update_interval if use.update_interval is not None else (r.update_interval_text if sparse_x and r.update_interval_text else r.update_interval)
-    cut = lambda s, n: s if s is None or n is None else replace(s, n_iter=n, epochs=None)
+    cut = lambda s, n: s if s is None or n is None else replace(s, n_iter=int(n), epochs=None)
     for name, v, low in (('update_interval', interval, 1), ('ae_iter', 1 if self.ae_iter is None else self.ae_iter, 1), ('max_iter', 1 if self.max_iter is None else self.max_iter, 1), ('n_init', self.n_init, 1), ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
         if not (isinstance(v, (int, np.integer)) and not isinstance(v, bool) and v >= low): raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
     tol = r.tol if self.tol is None else self.tol
     if not (isinstance(self.alpha, numbers.Real) and self.alpha > 0): raise DecError(f"alpha must be a number greater than 0, not {self.alpha!r}")
+    if not self.backprop and (use.keep_decoder or use.augment): raise DecError(f"backprop=False trains the centroids alone, and {self.method} needs more than that: a decoder or changed points; leave backprop out, or choose the method 'DEC'")
     if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1): raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
-    return replace(r, update_interval=int(interval), tol=tol, pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter), cluster=cut(use.cluster or r.cluster, self.max_iter))
+    return replace(r, update_interval=int(interval), tol=float(tol), pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter), cluster=cut(use.cluster or r.cluster, self.max_iter))
 
 @patch
 def _check_k(self:DEC, n):
@@ -281,15 +282,26 @@ def _check_k(self:DEC, n):
     if n < k: raise DecError(f"X has n_samples={n} points, fewer than n_clusters={k}; ask for fewer clusters or give more points")
 
 # %% ../nbs/05_dec.ipynb #06192a39
-def _spell(v): # what JSON does not know: functions by their names, settings by their values
-    return getattr(v, '__qualname__', None) or ({type(v).__name__: vars(v)} if dataclasses.is_dataclass(v) else str(v))
+def _spell(v): # what JSON does not know: functions by what they do, objects by what they hold, and nothing by its address
+    if isinstance(v, partial): return [v.func, v.args, v.keywords]
+    if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
+    if isinstance(v, FunctionType) and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__):      # the package's own are known by their names
+        return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__, [c.cell_contents for c in v.__closure__ or ()]]
+    if isinstance(v, nn.Module): return _digest(v)
+    if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
+    if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
+    if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
+    if name := getattr(v, '__qualname__', None): return name
+    return {type(v).__name__: vars(v)} if hasattr(v, '__dict__') else re.sub(' at 0x[0-9a-f]+', '', str(v))
 
 def job_key(
     x, # points, (n, d); dense or CSR
     **what, # everything else that the result depends on, as JSON knows it
 )->str: # 16 hexadecimal digits
     "A name for a job: the same for the same points and arguments, else another"
-    h = hashlib.blake2b(json.dumps(what | dict(shape=x.shape), sort_keys=True, default=_spell).encode(), digest_size=8)
+    try: text = json.dumps(what | dict(shape=x.shape), sort_keys=True, default=_spell)
+    except (TypeError, ValueError, RecursionError) as e: raise DecError(f"an argument of this job cannot be told from others ({type(e).__name__}: {e}), and a checkpoint must not be taken up by another job; give no checkpoint") from e
+    h = hashlib.blake2b(text.encode(), digest_size=8)
     for a in ((x.data, x.indices, x.indptr) if sparse.issparse(x) else (np.ascontiguousarray(x),)): h.update(a.view(np.uint8).data)
     return h.hexdigest()
 
@@ -297,16 +309,17 @@ def job_key(
 def _digest(net): return net and hashlib.blake2b(b''.join(v.detach().cpu().numpy().tobytes() for v in net.state_dict().values()), digest_size=8).hexdigest()
 
 @patch
-def _open_checkpoint(self:DEC, x, r, seed, **further):
-    if isinstance(self.checkpoint, Checkpoint): return self.checkpoint
-    if self.checkpoint is None: return Checkpoint()
-    ck = Checkpoint(self.checkpoint)
+def _open_checkpoint(self:DEC, x, r, **further): # and the seed, which belongs to the job if it was drawn
+    ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
+    seed = self._draw_seed() if self.random_state is not None or 'seed' not in ck.done else ck.done['seed']
+    if not (ck.path and ck.check): return ck, seed
+    if self.random_state is None: ck.done['seed'] = seed
     use = vars(self._use)
-    further |= {n: use[n] for n, v in _USUAL.items() if n != 'callbacks' and use[n] != v}
+    further |= {n: use[n] for n, v in _USUAL.items() if n not in ('callbacks', 'alone') and use[n] != v}
     key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto' else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder), **further)
     if ck.done.setdefault('key', key) != key:
-        raise DecError(f"checkpoint {self.checkpoint} belongs to another job (other data, arguments or seed); delete it or name another file")
-    return ck
+        raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or seed); delete it or name another file")
+    return ck, seed
 
 # %% ../nbs/05_dec.ipynb #f700c228
 def behind_pca(
@@ -316,9 +329,9 @@ def behind_pca(
 )->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
     "How much worse a network restores points than principal components do, as many as its code has numbers"
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most), dtype=torch.float64).long().to(rows.device)]
-    with torch.no_grad(): error = (ae(x) - x).square().mean().item()
+    with torch.no_grad(), evaluating(ae): error, width = (ae(x) - x).square().mean().item(), ae.encoder(x[:1]).shape[1]
     x = x.cpu().numpy()
-    variance, p = float(x.var(0).mean()), min(ae.dims[-1], *x.shape)
+    variance, p = float(x.var(0).mean()), min(width, *x.shape)
     if not variance: return 0.
     return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
 
@@ -352,27 +365,31 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
 @contextmanager
 def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; what follows in the block has the same precision and checkpoint"
+    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)           # of a fit before
     given, X = X, check_x(X)
     self._check_k(X.shape[0])
     validate_data(self, given, skip_check_array=True)                       # columns of a data frame keep their names
-    r, device, seed = self._settings(sparse.issparse(X)), pick_device(self.device), self._draw_seed()
-    self.scale_, self.recipe_, self.seed_ = scale_factor(X, r.scale), r, seed
+    r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
+    self.scale_ = scale_factor(X, r.scale)
     rows = Rows(X, self.scale_, device)
     part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
     if more is not None:
         more = check_x(more, 'more')
+        if sparse.issparse(more) != sparse.issparse(X): raise DecError('one of X and more is sparse and the other dense; give both alike')
         if more.shape[1] != X.shape[1]: raise DecError(f"more has {more.shape[1]} features, X has {X.shape[1]}; give points of the same kind")
         part, further = Rows((sparse.vstack if sparse.issparse(X) else np.vstack)([X[:self.train_rows], more]), self.scale_, device), dict(more=job_key(more))
     with workers(device), precision(self.precision, device):
-        ck = self._open_checkpoint(X, r, seed, **further)
+        if worker()[1] > 1 and self._use.alone: raise DecError(f'{self.method} cannot be shared by several workers, since what it minimises is no mean over points; run it without torchrun')
+        ck, seed = self._open_checkpoint(X, r, **further)
         self.n_clusters_ = self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
         self.autoencoder_, self.kmeans_labels_, self.start_codes_ = ae, start['labels'].numpy(), start['z'].numpy()
+        self.recipe_, self.seed_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],)))), seed       # the widths of a given autoencoder are its own
         self.reconstruction_ = start['error']                               # mean squared error over n and d, before the KL phase
         self.history_ = {t.name: t.history for t in phases}
         self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
-        yield rows, ck, start
+        yield X, rows, ck, start
     if ck is not self.checkpoint: ck.clear()
 
 # %% ../nbs/05_dec.ipynb #33314e87
@@ -384,6 +401,11 @@ def _choose_k(self:DEC, X, ck):
     return how_many.choose_k(self.k_curve_)
 
 @patch
+def _callbacks(self:DEC, X):
+    given = self._use.callbacks
+    return list(given(self, X) if callable(given) else given)
+
+@patch
 def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
     "The KL phase on some points, and what the estimator tells of it"
     use = self._use
@@ -391,7 +413,7 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
     trainer, refresh = fit_clusters(encoder, self.layer_, points, stage, labels, self.recipe_.update_interval, tol, seed, ck, self.callbacks_,
         target, use.loss, self.autoencoder_ if use.keep_decoder else None, use.augment)
     q = self._q(rows).cpu().numpy()
-    self.labels_, self.soft_sizes_, self.cluster_centers_ = q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy()
+    self.labels_, self.soft_sizes_, self.cluster_centers_ = q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy()
     return trainer, refresh
 
 # %% ../nbs/05_dec.ipynb #6bf8a8f8
@@ -411,12 +433,12 @@ def fit(self:DEC,
     more=None, # further points, (m, d), that only the autoencoder learns from
 )->DEC:
     "Autoencoder, k-means on its codes, KL phase"
-    with self._started(X, more) as (rows, ck, start):
+    with self._started(X, more) as (X, rows, ck, start):
         r, use, self.momentum_ = self.recipe_, self._use, None
         self.layer_ = layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)         # callbacks may ask for codes on the way
         if 'head' in start: layer.load_state_dict(start['head'])
         layer.mu.requires_grad_(use.train_centroids)
-        self.callbacks_ = list(use.callbacks(self, X) if callable(use.callbacks) else use.callbacks)
+        self.callbacks_ = self._callbacks(X)
         trainer, refresh = self._cluster(rows, start['z'], r.cluster, start['labels'], r.tol, self.seed_ + 200, ck, use.target)
     empty = self.n_clusters_ - len(np.unique(self.labels_))
     if empty: warnings.warn(f'{empty} of {self.n_clusters_} clusters {"is" if empty == 1 else "are"} empty in the end; ask for fewer, or see whether the points differ at all')
@@ -439,12 +461,14 @@ def partial_fit(self:DEC,
 )->DEC:
     "Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over new points; callbacks go on unless they are fit_only, and count its batches from 0"
     if not hasattr(self, 'layer_'): return self.fit(X)
+    if lost := [n for n in getattr(self, 'own_', ()) if getattr(self, n, None) is None]: raise DecError(f"the model was fitted with {' and '.join(lost)} of its own, which a file cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params before partial_fit")
     rows, stage, use, seen = self._rows(X), self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
     f = torch.from_numpy(seen).to(rows.device)
     target = use.target if use.target is not target_distribution else lambda q: target_distribution(q, f + q.sum(0))   # f_j of all points so far
     with workers(rows.device), precision(self.precision, rows.device):
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
+        if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))          # of a model from a file
         self.callbacks_ = [*(c for c in self.callbacks_ if not (c.fit_only or isinstance(c, _Momentum))), _Momentum(self.momentum_)]
         trainer, refresh = self._cluster(rows, z, replace(stage, n_iter=n_iter, epochs=None, decay=0.), labels, 0., self.seed_ + 300 + self.n_iter_, Checkpoint(), target)
     later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
@@ -460,14 +484,14 @@ def _draw_seed(self:DEC):
     s = self.random_state
     if isinstance(s, (int, np.integer)) and 0 <= s < 2**32: return int(s)
     if s is not None and not isinstance(s, np.random.RandomState): raise DecError(f"random_state must be a whole number from 0 to {2**32 - 1}, a RandomState or None, not {s!r}")
-    return int(check_random_state(s).randint(2**31 - 1))
+    return first_only(lambda: int(check_random_state(s).randint(2**31 - 1)))
 
 @patch
 def _start(self:DEC, ae, rows, seed, ck):
     def run():
         t = time.perf_counter()
         z = apply_chunked(ae.encoder, rows)
-        error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
+        with evaluating(ae): error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
         return first_only(lambda: self._use.start(z.cpu(), self.n_clusters_, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
     return ck.once('k-means on the codes', run)
 
@@ -477,7 +501,7 @@ def _q(self:DEC, rows):
 
 @patch
 def _rows(self:DEC, X):
-    check_is_fitted(self)
+    check_is_fitted(self, 'layer_')
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
         raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input; give it the columns it was fitted on")
@@ -494,7 +518,7 @@ def __sklearn_tags__(self:DEC):
     return tags
 
 @patch(as_prop=True)
-def _n_features_out(self:DEC): return self.autoencoder_.dims[-1]             # columns of transform: dec0, dec1, …
+def _n_features_out(self:DEC): return self.recipe_.dims[-1]                  # columns of transform: dec0, dec1, …
 
 @patch
 def predict_proba(self:DEC,
@@ -557,6 +581,7 @@ def show_training(dec):
     return fig
 
 # %% ../nbs/05_dec.ipynb #bb1a29a5
+_LEFT = ('loss', 'target', 'augment')                                       # arguments that a file cannot hold; partial_fit needs them
 _HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members', MixtureHead='members', ConvAutoEncoder='images', PooledAutoEncoder='images')                    # what a model may consist of, and the module it stands in
 
 @patch
@@ -564,14 +589,15 @@ def save(self:DEC,
     path, # of the file, usually ending in .safetensors
 ):
     "Write the fitted model to one file: arrays, and a JSON header"
-    check_is_fitted(self)
+    check_is_fitted(self, 'layer_')
     if self._use.assign is not soft_assign: raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
     parts = dict(network=type(self.autoencoder_).__name__, head=type(self.layer_).__name__)
     for part in parts.values():
         if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    header = parts | dict(format=3, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=self.alpha, n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
+    header = parts | dict(format=4, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=float(self.alpha), backprop=bool(self.backprop), train_centroids=bool(self._use.train_centroids), keep_decoder=bool(self._use.keep_decoder), own=[n for n in _LEFT if getattr(self, n) is not None], n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
                   scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
+    if {k: v.shape for k, v in arrays.items()} != {k: v.shape for k, v in _blank(header).state_dict().items()}: raise DecError(f"a {parts['network']} with settings that its dims do not tell cannot be saved; keep the arrays you need with numpy.savez")
     arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
     arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header))))
@@ -584,9 +610,12 @@ def _part(name):
     if name not in _HOMES: raise ValueError(f'a {name!r}, which is no part that is known here')
     return getattr(import_module(f'dec_tutorial.{_HOMES[name]}'), name)
 
+def _blank(h): # the network of a header, without memory for sizes that a damaged file may claim
+    with torch.device('meta'): return _part(h['network'])(h['d'], h['recipe']['dims'], **(dict(image_shape=tuple(h['shape'])) if h['shape'] else {}))
+
 def _check_model(h, t, ae):
     k, number = h['n_clusters'], lambda v: isinstance(v, numbers.Real) and v > 0
-    if h['format'] != 3: raise ValueError(f"format {h['format']} instead of 3")
+    if h['format'] != 4: raise ValueError(f"format {h['format']} instead of 4")
     if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and t['soft_sizes'].shape == (k,) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
@@ -611,9 +640,8 @@ def load(cls:DEC,
     where, (h, t) = pick_device(device), _read_model(path)
     try:
         m = cls(h['n_clusters'], method=h['method'], recipe=_recipe(h['recipe']), alpha=h['alpha'], n_init=h['n_init'], random_state=h['random_state'], device=device, precision=h['precision'])
-        with torch.device('meta'):                                      # no memory for sizes that a damaged file may claim
-            ae = _part(h['network'])(h['d'], h['recipe']['dims'], **(dict(image_shape=tuple(h['shape'])) if h['shape'] else {}))
-            layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
+        ae = _blank(h)
+        with torch.device('meta'): layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
         head = {k: v for k, v in t.items() if k.startswith('head.')}
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
         ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, 'soft_sizes', 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
@@ -621,8 +649,12 @@ def load(cls:DEC,
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
-        m.n_clusters_, m.soft_sizes_, m.callbacks_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), [], None
-        m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy()
+        m.backprop, m.train_centroids, m.own_ = *(bool(h[n]) for n in ('backprop', 'train_centroids')), list(h['own'])
+        m.keep_decoder = bool(h['keep_decoder'])
+        m.n_clusters_, m.soft_sizes_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), None
+        m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy().copy()
+        m.layer_.mu.requires_grad_(m.train_centroids)
+        m.callbacks_ = None                                             # made when they are needed, as the method may be one that is not known here
         m.n_iter_, m.stop_reason_, m.reconstruction_, m.history_, m.seconds_ = (h[k] for k in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'))
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:
         raise DecError(f"{path} is a model file with parts that do not fit together ({type(e).__name__}: {str(e).splitlines()[0]}); it was changed or comes from another version") from e

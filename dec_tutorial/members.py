@@ -45,7 +45,7 @@ def counted_means(
     "The centroid update of DCN (Yang et al. 2017, section 3.3), for a whole batch"
     new = count + torch.bincount(s, minlength=len(mu))
     total = (count[:, None]*mu).index_add(0, s, z)
-    return total/new[:, None], new
+    return torch.where(new[:, None] > 0, total/new[:, None], mu), new       # a cluster that never had a point stays
 
 class Counting(Callback):
     "Centroids as running means"
@@ -54,8 +54,8 @@ class Counting(Callback):
         mu, batch = self.dec.layer_.mu.data, trainer.batch
         new, self.count = counted_means(mu, self.count.to(mu), batch.z.detach(), batch.q.argmax(1))
         mu.copy_(new)
-    def state_dict(self): return dict(count=self.count, mu=self.dec.layer_.mu.data)        # the trainer keeps only what it trains
-    def load_state_dict(self, s): self.count = s['count']; self.dec.layer_.mu.data.copy_(s['mu'])
+    def state_dict(self): return dict(count=self.count)
+    def load_state_dict(self, s): self.count = s['count']
 
 def counting(dec, x):
     "`Counting`, as `DEC(callbacks=…)` wants it"
@@ -66,7 +66,7 @@ def narrow(batch):
     return kmeans_loss(batch.z, batch.mu.detach())
 
 # %% ../nbs/22_members.ipynb #c90f4a6f
-METHODS['DCN'] = dict(loss=Combined(narrow, kept, .01), keep_decoder=True, train_centroids=False, callbacks=counting, cluster=Stage(6_000, lr=.1, decay=.5))
+METHODS['DCN'] = dict(alone=True, loss=Combined(narrow, kept, .01), keep_decoder=True, train_centroids=False, callbacks=counting, cluster=Stage(6_000, lr=.1, decay=.5))
 
 # %% ../nbs/22_members.ipynb #f880158d
 def equal_sizes(batch):
@@ -77,8 +77,8 @@ def zipf_sizes(batch):
     "Sizes by Zipf: the j-th largest has 1/j of the largest"
     return size_loss(batch.q, zipf(batch.q.shape[1]))
 
-METHODS['DEC+balance'] = dict(loss=Weighted(((1., dec_loss), (1., equal_sizes))))
-METHODS['DEC+Zipf'] = dict(loss=Weighted(((1., dec_loss), (1., zipf_sizes))))
+METHODS['DEC+balance'] = dict(alone=True, loss=Weighted(((1., dec_loss), (1., equal_sizes))))
+METHODS['DEC+Zipf'] = dict(alone=True, loss=Weighted(((1., dec_loss), (1., zipf_sizes))))
 
 # %% ../nbs/22_members.ipynb #0e299b3f
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Informed:
     lam:float=1.
     def __call__(self, batch): return kl_loss(batch.q.detach(), batch.layer(batch.encoder(dropout(batch.x, .2)))) - self.lam*mutual_information(batch.q)
 
-METHODS['IMSAT'] = dict(loss=Informed())
+METHODS['IMSAT'] = dict(alone=True, loss=Informed())
 
 # %% ../nbs/22_members.ipynb #d82e546b
 class MixtureHead(nn.Module):
@@ -153,4 +153,4 @@ def vade(batch):
     error = (net.decoder(z) - batch.x).square().sum(1).mean()/(2*NOISE)
     return (error + mixture_divergence(mean, log_var, head(z), head.mu, head.log_var, head.log_pi()))/batch.x.shape[1]
 
-METHODS['VaDE'] = dict(loss=vade, network=VariationalAutoEncoder, head=MixtureHead, start=mixture_start, keep_decoder=True, cluster=Stage(20_000, optimizer='adam', lr=3e-4, decay=.5))
+METHODS['VaDE'] = dict(alone=True, loss=vade, network=VariationalAutoEncoder, head=MixtureHead, start=mixture_start, keep_decoder=True, cluster=Stage(20_000, optimizer='adam', lr=3e-4, decay=.5))

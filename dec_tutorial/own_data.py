@@ -37,7 +37,7 @@ def separation(
         values, c = column[there].to_numpy(), labels[there]
         n = len(c)
         if kind in 'biufmM': # numbers; dates and times are numbers, too
-            v = values.astype('int64' if kind in 'mM' else float).astype(float)
+            v = (column[there].astype('int64') if kind in 'mM' else column[there]).to_numpy(float)
             total = ((v - v.mean())**2).sum() if n else 0.
             within = sum(((v[c == j] - v[c == j].mean())**2).sum() for j in np.unique(c))
         else: # words: the same sums over columns of zeros and ones, from counts
@@ -67,7 +67,11 @@ def load_pictures(
     if not files: raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
     def one(f):
         try:
-            with Image.open(f) as im: return np.asarray(ImageOps.exif_transpose(im).convert('L' if grey else 'RGB').resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
+            with Image.open(f) as im:
+                im = ImageOps.exif_transpose(im)
+                if im.mode == 'F' or im.mode == 'I' and np.asarray(im).max() >= 2**16: raise DecError(f'{f} has numbers without a known range in its pixels; save it with 8 or 16 bits a pixel')
+                if im.mode[0] == 'I': im = Image.fromarray((np.asarray(im)/257).clip(0, 255).astype(np.uint8))      # 16 bits; Pillow would cut them off at 255
+                return np.asarray(im.convert('L' if grey else 'RGB').resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
         except (UnidentifiedImageError, OSError) as e: raise DecError(f"{f} cannot be read as a picture ({e}); mend it or take it away") from e
     x = np.stack([one(f) for f in files])
     if not grey: x = x.transpose(0, 3, 1, 2)

@@ -13,7 +13,7 @@ import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
-from .data import Dataset, atomic_path, load_data
+from .data import DecError, Dataset, atomic_path, load_data
 from .training import BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device, precision, precision_used
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
@@ -177,7 +177,9 @@ def bench(
     x = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32)
     rows = []
     def race(name, step, floor, kind, n=rounds, per=1):
-        t = in_turn(dict(step=step) | (dict(floor=floor) if floor else {}), n)
+        def low(): # in the precision of the step
+            with precision('auto' if kind == auto else 'float32', device): floor()
+        t = in_turn(dict(step=step) | (dict(floor=low) if floor else {}), n)
         ms, low = t['step']/per, t.get('floor')
         rows.append(dict(name=name, median_ms=round(ms, 3), floor_ms=low and round(low, 3), ratio=low and round(ms/low, 3), precision=kind,
                          device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device)))
@@ -261,6 +263,7 @@ def dec_bench(
 ):
     "Time the parts of DEC next to the bare matrix products they are made of"
     with _plain('dec_bench', ''):
+        if race and device not in ('auto', 'cpu'): raise DecError(f'the race is run on the CPU, where both can take part; leave --device {device} out')
         rows = whole_race(load_data(race)) if race else bench(quick, device)
         print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()} for r in rows] if race else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
         if json: write_bench(rows, json)

@@ -122,6 +122,7 @@ def pretrain_layerwise(
 )->list: # a fitted Trainer for each layer
     "Greedy layer-wise denoising pretraining on cached activations (paper: section 3.2)"
     encs, decs = ([l for l in m if isinstance(l, nn.Linear)] for m in (ae.encoder, ae.decoder))
+    if encs[0].in_features != rows.d: raise DecError(f"greedy pretraining needs an encoder that begins with a linear layer on the {rows.d} features, and this {type(ae).__name__} does not; train it end to end, as the recipe 'fast' does")
     h, out = rows, []
     for l, (enc, dec) in enumerate(zip(encs, decs[::-1])):
         last = l == len(encs) - 1

@@ -105,6 +105,7 @@ def moving_map(
 # %% ../nbs/35_seeing.ipynb #7b0b4be4
 class LivePlot(Callback):
     "A figure that grows while DEC trains: codes, and share of points that changed cluster"
+    fit_only = True
     def __init__(self,
         dec, # the `DEC` that is being fitted
         x, # its points, (n, d)

@@ -136,7 +136,7 @@ def shared_start(
     rows = ds.n_train if r.train_part else None
     args = dict(recipe=r, random_state=seed, train_rows=rows) | cut
     key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **get_method(cut.get('method', 'DEC')) | cut)
-    ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt')
+    ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt', check=False)
     return DEC(ds.n_classes, checkpoint=ck, **args).fit_autoencoder(ds.x, more=ds.more), ck
 
 # %% ../nbs/11_tables.ipynb #d3ab4fb4
@@ -149,7 +149,7 @@ def kl_phase(
     **change, # arguments of DEC
 )->DEC: # fitted
     "DEC from a shared start, with some argument changed"
-    own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'))
+    own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'), check=False)
     stale = ['k-means on the codes'] if {'n_clusters', 'n_init', 'start', 'autoencoder', 'random_state'} & set(change) else []
     own.done = own.done or {step: v for step, v in ck.done.items() if step not in stale}
     dec = DEC(**begun.get_params() | change | dict(checkpoint=own, callbacks=callbacks)).fit(x)

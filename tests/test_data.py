@@ -7,7 +7,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from dec_tutorial.data import Dataset, DecError, atomic_path, check_x, check_y, hog_colour, load_data, scale_factor
+from dec_tutorial.data import Dataset, DecError, as_image, atomic_path, check_x, check_y, hog_colour, load_data, scale_factor
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Checkpoint, Rows, Stage
@@ -229,9 +229,23 @@ def test_npy(tmp_path):
     ds = load_data(tmp_path/'table.npy')
     assert ds.image_shape is None and (ds.x == x[0]).all() and ds.x.flags.c_contiguous
 
+@pytest.mark.parametrize('colours', [1, 3, 4])
+def test_colours_may_come_last(tmp_path, colours):
+    x = pixels(5, 6, 7, colours)
+    np.save(tmp_path/'stack.npy', x)
+    ds = load_data(tmp_path/'stack.npy')
+    assert ds.image_shape == (colours, 6, 7) and (as_image(ds.x[2], ds.image_shape) == x[2]).all()
+    np.save(tmp_path/'stack.npy', np.moveaxis(x, -1, 1))
+    assert (load_data(tmp_path/'stack.npy').x == ds.x).all()
+
+def test_what_has_no_colours_is_no_picture(tmp_path):
+    np.save(tmp_path/'stack.npy', pixels(5, 6, 7, 2))
+    assert load_data(tmp_path/'stack.npy').image_shape is None
+
 @pytest.mark.parametrize('text, y', [
     ('1,2,3\n4,5,6\n', None),
     ('a,b,c\n1,2,3\n4,5,6\n', None),
+    ('a,b,c,class\n1,2,3, x\n4,5,6,x \n', [0, 0]),                                      # blanks are no part of a name
     ('a,Label,b,c\n1,x,2,3\n4,w,5,6\n', [1, 0]),                                        # the label column stands anywhere
     ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6', None),                             # quotes, CRLF, an empty line, no newline at the end
     ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6\n', [0, 0]),                                  # what spreadsheets write
@@ -257,7 +271,7 @@ def test_other_scales():
     x, text = rng.random((9, 4)).astype(np.float32), sparse.csr_matrix(np.float32([[.6, 0, .8], [0, 1, 0]]))
     assert scale_factor(x, 'authors') == 5.1 and scale_factor(text, 'authors') == pytest.approx(math.sqrt(3)) and scale_factor(x, 'none') == 1
     for bad, what in ((9*x, '[0, 1]'), (-x, '[0, 1]'), (text*2, 'unit length')): assert refused(lambda: scale_factor(bad, 'authors'), what)
-    assert refused(lambda: scale_factor(0*x), 'zero'); assert refused(lambda: scale_factor(x, 'big'), "'big'", "'paper'")
+    assert refused(lambda: scale_factor(0*x), 'zero'); assert refused(lambda: scale_factor(sparse.csr_matrix((4, 3), dtype=np.float32)), 'zero'); assert refused(lambda: scale_factor(x, 'big'), "'big'", "'paper'")
 
 def test_repeated_cells_of_a_sparse_matrix_are_summed(): # SciPy allows them; the scale must be that of the same matrix written out
     m = sparse.csr_matrix((np.float32([1, 1, 1]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
@@ -285,7 +299,7 @@ def test_bad_cells_are_named(value, word):
 def test_bad_points(x, word): assert refused(lambda: check_x(x, 'the table'), 'the table', word)
 
 @pytest.mark.parametrize('y, word', [
-    (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (5, '4 points'), ([0, 1, np.nan, 1], 'row 2'), ([0, 1, 2, np.inf], 'row 3'),
+    (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'), (['x', 'y', 'x', 'NaN'], 'row 3'), (5, '4 points'), ([0, 1, np.nan, 1], 'row 2'), ([0, 1, 2, np.inf], 'row 3'),
     (np.ones(4, complex), 'complex'), (np.array([{}]*4), 'object'), (np.array(['2020-01-01']*4, 'M8[D]'), 'datetime')], ids=brief)
 def test_bad_classes(y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
 

@@ -1,17 +1,23 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
 import warnings
 from dataclasses import replace
-import numpy as np, pytest
+from functools import partial
+import numpy as np, pytest, torch, torch.nn as nn
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import make_blobs
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import DEC, behind_pca, get_recipe
+from dec_tutorial.dec import DEC, behind_pca, dec_loss, get_recipe
 from dec_tutorial.how_many import k_curve
+from dec_tutorial.images import ConvAutoEncoder
+from dec_tutorial.sae import AutoEncoder
+from dec_tutorial.seeing import Journey
 from dec_tutorial.training import Rows, Stage
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))                                 # so that a fit takes a tenth of a second
@@ -128,6 +134,74 @@ def test_a_stream_of_one_kind_still_teaches():
             dec.partial_fit(one)
         rise[remember] = dec.predict_proba(one).max(1).mean() - before
     assert rise[True] > .002 and rise[True] > 5*abs(rise[False])
+
+class Noisy(nn.Module):
+    "A network of one's own: no `dims`, and noise that must be off when points are looked at"
+    def __init__(self, d, *_):
+        super().__init__()
+        torch.manual_seed(0)
+        self.d, self.encoder, self.decoder = d, nn.Sequential(nn.Dropout(.3), nn.Linear(d, 8), nn.BatchNorm1d(8)), nn.Linear(8, d)
+    def forward(self, x): return self.decoder(self.encoder(x))
+
+def test_a_network_of_ones_own():
+    x, _ = make_blobs()
+    dec = small(network=Noisy, ae_iter=1000).fit(x)
+    assert (dec.predict_proba(x) == dec.predict_proba(x)).all() and (dec.labels_ == dec.predict(x)).all()
+    assert (dec.predict(x[:7]) == dec.labels_[:7]).all() and dec.get_feature_names_out().shape == (8,)
+    assert all(m.training for m in dec.autoencoder_.modules())                     # as it was
+    with pytest.raises(DecError, match='Noisy cannot be saved'): dec.save('nowhere')
+
+def test_what_was_fitted_is_saved_whole(tmp_path):
+    "Also with numbers that are numpy's, and with an autoencoder that is no recipe's"
+    x, _ = make_blobs()
+    dec = small(autoencoder=AutoEncoder(16, (12, 5), 'uniform'), max_iter=np.int64(30), tol=np.float32(0), alpha=np.float32(1)).fit(x)
+    dec.save(tmp_path/'m.safetensors')
+    assert (DEC.load(tmp_path/'m.safetensors').predict_proba(x) == dec.predict_proba(x)).all()
+    conv = DEC(3, method='ConvDEC', network=partial(ConvAutoEncoder, channels=(2, 2, 2)), ae_iter=5, max_iter=5, random_state=0).fit(x)
+    with pytest.raises(DecError, match='cannot be saved'): conv.save(tmp_path/'c.safetensors')
+
+def test_a_loaded_model_goes_on_as_it_was(tmp_path):
+    x, _ = make_blobs()
+    def woken(**kw):
+        small(**kw).fit(x).save(tmp_path/'m.safetensors')
+        return DEC.load(tmp_path/'m.safetensors')
+    frozen = woken(backprop=False)
+    z = frozen.transform(x)
+    assert (frozen.partial_fit(x).transform(x) == z).all()
+    still = woken(train_centroids=False)
+    mu = still.cluster_centers_
+    assert (still.partial_fit(x).cluster_centers_ == mu).all()
+    counts = woken(method='DCN')
+    mu = counts.cluster_centers_
+    assert (counts.partial_fit(x).cluster_centers_ != mu).any()                    # by its callback
+    own = woken(loss=lambda batch: 2*dec_loss(batch))
+    with pytest.raises(DecError, match='fitted with loss of its own'): own.partial_fit(x)
+    assert (own.set_params(loss=dec_loss).partial_fit(x).labels_ >= 0).all()
+
+def test_nothing_of_an_older_fit_is_left():
+    x, _ = make_blobs()
+    dec = small().fit(x)
+    centres = dec.cluster_centers_
+    kept = centres.copy()
+    assert (dec.partial_fit(x).cluster_centers_ != kept).any() and (centres == kept).all()         # what was handed out does not move
+    dec.fit_autoencoder(x)
+    for ask in (dec.predict, dec.transform, lambda x: dec.save('nowhere')):
+        with pytest.raises(NotFittedError): ask(x)
+
+@pytest.mark.parametrize('method', ['Aljalbout', 'DEC'])
+def test_callbacks_get_the_matrix(method):
+    import pandas as pd
+    x, _ = make_blobs()
+    follow = {} if method == 'Aljalbout' else dict(callbacks=lambda dec, x: [Journey(dec, x)])
+    for given in (pd.DataFrame(x.astype(float)), x.tolist()): small(method=method, **follow).set_output(transform='pandas').fit(given)
+
+def test_backprop_needs_a_method_for_it():
+    for method in ('IDEC', 'VaDE', 'DEC-DA'):
+        with pytest.raises(DecError, match='backprop=False'): small(method=method, backprop=False).fit(make_blobs()[0])
+
+def test_further_points_are_of_the_same_kind():
+    x, _ = make_blobs()
+    with pytest.raises(DecError, match='sparse and the other dense'): small().fit(x, more=sparse.csr_matrix(x))
 
 def test_what_is_given_goes_before_the_method():
     assert DEC(method='DCN')._use.train_centroids is False and DEC(method='DCN', train_centroids=True)._use.train_centroids is True

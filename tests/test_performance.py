@@ -56,6 +56,8 @@ def test_file_stays_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(data, 'IN_MEMORY', 0)
     ds = load_data(tmp_path/'x.npy')
     assert on_disk(ds.x) and not Rows(ds.x).held and not on_disk(x)
+    np.save(tmp_path/'double.npy', x.astype(float))
+    with pytest.warns(UserWarning, match='float64 and has to be copied'): load_data(tmp_path/'double.npy')
     got = DEC(3, recipe=tiny, random_state=0).fit(ds.x)
     assert torch.equal(got.layer_.mu, want.layer_.mu) and (got.labels_ == want.labels_).all()
 

@@ -27,7 +27,7 @@ def assert_same(a, b):
 
 # ---- What happens inside the child
 def with_tiny(): dec.RECIPES['fast'] = tiny
-def save_always(): Checkpoint.__init__.__defaults__ = (None, -1.)
+def save_always(): Checkpoint.__init__.__defaults__ = (None, -1., True)
 
 def watch(log, moment=None, sig=None):
     "Note every batch in `log`; die at the moment named: 'STAGE T', or a step of the job"
@@ -151,7 +151,7 @@ def test_killed_at_random(whole, tmp_path, tmp_path_factory, x):
         assert_same(tmp_path/out, whole)
         assert files(tmp_path/out) == files(whole)
 
-def save_each_tenth(): Checkpoint.__init__.__defaults__ = (None, .1)
+def save_each_tenth(): Checkpoint.__init__.__defaults__ = (None, .1, True)
 
 @pytest.mark.parametrize('harm', [lambda b: b[:len(b)//2], lambda b: b'', lambda b: b'no checkpoint', lambda b: b[:200] + bytes(64) + b[264:]], ids=['cut', 'empty', 'text', 'holes'])
 def test_damaged_checkpoint(fit, whole, tmp_path, harm):
@@ -202,6 +202,58 @@ def test_another_autoencoder_is_another_job(tmp_path, x):
 def test_the_key_of_a_job_sees_the_shape(kind):
     assert job_key(kind(np.eye(4, 6, dtype=np.float32))) != job_key(kind(np.eye(4, 8, dtype=np.float32)))
     if kind is np.asarray: assert job_key(np.ones((4, 6), np.float32)) != job_key(np.ones((6, 4), np.float32))
+
+def bent(power): # two functions of one name, and one that only looks like them
+    def target(q): return q**power/(q**power).sum(1, keepdim=True)
+    return target
+
+class Weighed:
+    def __init__(self, weight): self.weight = weight
+    def __call__(self, batch): return self.weight*dec.dec_loss(batch)
+
+def test_the_key_of_a_job_sees_what_functions_do():
+    key = lambda **what: job_key(np.eye(3, dtype=np.float32), **what)
+    assert key(target=bent(2)) == key(target=bent(2)) != key(target=bent(3))
+    assert key(loss=Weighed(1.)) == key(loss=Weighed(1.)) != key(loss=Weighed(2.))          # not their addresses
+    assert key(loss=lambda b: 1) != key(loss=lambda b: 2) and key(loss=dec.dec_loss) == key(loss='dec_loss')
+    assert key(network=sae.AutoEncoder(4, (2,), seed=0)) != key(network=sae.AutoEncoder(4, (2,), seed=1))
+    mine = []; mine.append(mine)
+    with pytest.raises(DecError, match='cannot be told'): key(target=lambda q: mine)
+
+def test_an_open_checkpoint_of_another_job_is_refused(left, x):
+    with pytest.raises(DecError, match='another job'): DEC(5, recipe=tiny, random_state=0, checkpoint=Checkpoint(left)).fit(x)
+
+def test_other_callbacks_are_refused(left, x):
+    with pytest.raises(DecError, match='other callbacks'): DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(x)
+
+def test_a_seed_that_was_drawn_belongs_to_the_job(tmp_path, x):
+    make = lambda **kw: DEC(4, recipe=tiny, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)], **kw)
+    with pytest.raises(KeyboardInterrupt): make().fit(x)
+    resumed = make().fit(x)
+    whole = DEC(4, recipe=tiny, random_state=resumed.seed_).fit(x)
+    assert (resumed.cluster_centers_ == whole.cluster_centers_).all()
+
+def test_what_a_callback_moved_is_kept(tmp_path, x):
+    "Centroids that are frozen for the optimiser, and moved by a callback before the kill"
+    class Move(training.Callback):
+        def after_batch(self, trainer):
+            if trainer.t == 10: trainer.batch.layer.mu.data.add_(1.)
+    make = lambda *stop, **kw: DEC(4, recipe=tiny, random_state=0, train_centroids=False, callbacks=[Move(), *stop], **kw)
+    with pytest.raises(KeyboardInterrupt): make(Stop(20), checkpoint=tmp_path/'ck.pt').fit(x)
+    assert (make(Stop(20), checkpoint=tmp_path/'ck.pt').fit(x).cluster_centers_ == make().fit(x).cluster_centers_).all()
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+def test_an_autoencoder_resumes_on_a_gpu(tmp_path, x, monkeypatch):
+    "While its weights are averaged; the average comes from the file, too"
+    make = lambda **kw: DEC(4, recipe=tiny, random_state=0, device='cuda', precision='float32', **kw)
+    step = training.Trainer.step
+    def stop(self):
+        if self.name == 'autoencoder' and self.t == 40: raise KeyboardInterrupt
+        step(self)
+    with monkeypatch.context() as m:
+        m.setattr(training.Trainer, 'step', stop)
+        with pytest.raises(KeyboardInterrupt): make(checkpoint=tmp_path/'ck.pt').fit(x)
+    assert np.allclose(make(checkpoint=tmp_path/'ck.pt').fit(x).cluster_centers_, make().fit(x).cluster_centers_, atol=1e-4)
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 def test_resume_on_a_gpu(tmp_path, x):
