@@ -235,7 +235,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         "The embedding of points"; return self._codes(X)
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
-METHODS = {'DEC': {}}                                                              # name -> arguments that differ from DEC's; pages 22 and 23 add the family
+METHODS = {'DEC': {}}                                                              # name -> arguments that differ from DEC's, and `alone` where workers cannot share; pages 22 and 23 add the family
 _USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, callbacks=(), alone=False)
 
 def method_name(
