@@ -2,7 +2,7 @@
 import warnings
 from dataclasses import replace
 from functools import partial
-import numpy as np, pytest, torch, torch.nn as nn
+import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -188,12 +188,15 @@ def test_nothing_of_an_older_fit_is_left():
     for ask in (dec.predict, dec.transform, lambda x: dec.save('nowhere')):
         with pytest.raises(NotFittedError): ask(x)
 
-@pytest.mark.parametrize('method', ['Aljalbout', 'DEC'])
-def test_callbacks_get_the_matrix(method):
-    import pandas as pd
-    x, _ = make_blobs()
-    follow = {} if method == 'Aljalbout' else dict(callbacks=lambda dec, x: [Journey(dec, x)])
-    for given in (pd.DataFrame(x.astype(float)), x.tolist()): small(method=method, **follow).set_output(transform='pandas').fit(given)
+@pytest.mark.parametrize('given', [lambda x: pd.DataFrame(x.astype(float)), lambda x: x.tolist()], ids=['frame', 'list'])
+def test_callbacks_get_the_matrix(given): # whatever the user gave, and whatever transform hands out
+    x, got = make_blobs()[0], []
+    dec = small(callbacks=lambda dec, x: got.append(x) or [Journey(dec, x)]).set_output(transform='pandas').fit(given(x))
+    [seen], [way] = got, dec.callbacks_
+    assert isinstance(seen, np.ndarray) and seen.dtype == np.float32 and (seen == x).all()
+    assert way.t[-1] == dec.n_iter_ and (way.q[-1].argmax(1).numpy() == dec.labels_[way.rows]).all()
+    again, plain = small(method='Aljalbout').set_output(transform='pandas').fit(given(x)), small(method='Aljalbout').fit(x)     # its callback asks for codes
+    assert (again.cluster_centers_ == plain.cluster_centers_).all() and (again.labels_ == plain.labels_).all()
 
 def test_backprop_needs_a_method_for_it():
     for method in ('IDEC', 'VaDE', 'DEC-DA'):
