@@ -29,6 +29,7 @@ def family_cells(
     r_min:float|None=None, # thin out the classes, see imbalanced
 ):
     "k-means, and every method from one autoencoder a seed where it allows it"
+    beginning = lambda m: [get_method(m).get(k) for k in ('network', 'augment', 'start')]
     cut, name, params = QUICK if quick else {}, getattr(recipe, 'name', recipe), dict(r_min=r_min) if r_min else {}
     for s in seeds:
         ds = imbalanced(cells.ds, r_min, s) if r_min else cells.ds
@@ -38,8 +39,8 @@ def family_cells(
         once(lambda: autoencoder_labels(begin(None)[0]), 'AE+k-means')
         for m in methods:
             if needs_pictures(m) and ds.image_shape is None: continue
-            own = m if {'network', 'augment', 'start'} & set(get_method(m)) else None
-            once(lambda: as_cell(kl_phase(*begin(own), ds.x, name=m, method=m)), m)
+            own = next(o for o in METHODS if beginning(o) == beginning(m))
+            once(lambda: as_cell(kl_phase(*begin(own if own != 'DEC' else None), ds.x, name=m, method=m)), m)
 
 # %% ../nbs/24_compare.ipynb #a7593237
 def family_rows(
