@@ -7,7 +7,7 @@ import pytest, yaml
 from conftest import Child, root
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
-seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 240))                   # under 60 on a good idle machine; others are four times as slow, or busy
+seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))                   # under 60 on an idle machine; others are twice as slow, or busy
 notebooks = pytest.mark.parametrize('path', nbs, ids=lambda p: p.stem)
 numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()], ids=lambda p: p.stem)
 unseen = {'hide', 'slow', 'cuda', 'notest', 'eval: false', 'output: false', 'include: false'}
