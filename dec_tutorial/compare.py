@@ -12,7 +12,6 @@ from scipy.stats import rankdata, studentized_range
 from sklearn.cluster import KMeans
 from .data import DecError, scale_factor
 from .evaluation import mean_sd
-from .dec import get_method
 from .tables import QUICK, Cells, as_cell, autoencoder_labels, imbalanced, kl_phase, shared_start
 from .images import METHODS, for_pictures, needs_pictures
 
@@ -29,18 +28,16 @@ def family_cells(
     r_min:float|None=None, # thin out the classes, see imbalanced
 ):
     "k-means, and every method from one autoencoder a seed where it allows it"
-    beginning = lambda m: [get_method(m).get(k) for k in ('network', 'augment', 'start')]
     cut, name, params = QUICK if quick else {}, getattr(recipe, 'name', recipe), dict(r_min=r_min) if r_min else {}
     for s in seeds:
         ds = imbalanced(cells.ds, r_min, s) if r_min else cells.ds
         once = lambda run, m, r=name: cells.once(run, m, r, s, params, ds)
-        begin = cache(lambda m: shared_start(ds, recipe, s, work, **cut, **(dict(method=m) | for_pictures(m, ds) if m else {})))
+        begin = cache(lambda m: shared_start(ds, recipe, s, work, **cut, method=m, **for_pictures(m, ds)))
         once(lambda: (KMeans(ds.n_classes, n_init=20, random_state=s).fit(ds.x*scale_factor(ds.x)).labels_, {}), 'k-means', None)
-        once(lambda: autoencoder_labels(begin(None)[0]), 'AE+k-means')
+        once(lambda: autoencoder_labels(begin('DEC')[0]), 'AE+k-means')
         for m in methods:
             if needs_pictures(m) and ds.image_shape is None: continue
-            own = next(o for o in METHODS if beginning(o) == beginning(m))
-            once(lambda: as_cell(kl_phase(*begin(own if own != 'DEC' else None), ds.x, name=m, method=m)), m)
+            once(lambda: as_cell(kl_phase(*begin(m), ds.x, name=m)), m)
 
 # %% ../nbs/24_compare.ipynb #a7593237
 def family_rows(

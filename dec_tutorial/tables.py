@@ -135,7 +135,8 @@ def shared_start(
     r = get_recipe(recipe)
     rows = ds.n_train if r.train_part else None
     args = dict(recipe=r, random_state=seed, train_rows=rows) | cut
-    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **get_method(cut.get('method', 'DEC')) | cut)
+    own = {k: v for k, v in get_method(cut.get('method', 'DEC')).items() if k in ('network', 'augment', 'start')}     # the rest of a method comes later
+    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **own | {k: v for k, v in cut.items() if k != 'method'})
     ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt', check=False)
     return DEC(ds.n_classes, checkpoint=ck, **args).fit_autoencoder(ds.x, more=ds.more), ck
 
