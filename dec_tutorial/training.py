@@ -359,6 +359,9 @@ def log(self:Trainer, bar):
     self.total.zero_()
     bar.set_postfix(loss=f'{mean:.4g}', refresh=False)
 
+# %% ../nbs/01_training.ipynb #d0bfa340
+def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)                    # see mallopt(3): M_MMAP_THRESHOLD
+
 # %% ../nbs/01_training.ipynb #9d380361
 def progress_bar(total, done=0, name=''):
     "tqdm with time left; silent when `IN_TEST` is set"
@@ -381,6 +384,7 @@ def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
 def fit(self:Trainer)->Trainer:
     "Run to the end, or to the first `stop_reason`"
     start, before = time.perf_counter(), self.seconds
+    _keep_freed()
     with seeded(self.seed, self.device), progress_bar(self.n_iter, self.t, self.name) as bar, _whole_batches() as asked:
         if getattr(self, 'rng', None) is not None: self._set_rng(self.rng)
         if self.world > 1: self.loss_func = _shared(self.loss_func, self.params)
