@@ -4,21 +4,21 @@
 
 # %% auto #0
 __all__ = ['DIMS', 'products', 'in_turn', 'our_ae_step', 'our_clusters', 'naive_ae_step', 'by_hand', 'clustpy_steps', 'bench',
-           'whole_race', 'dec_bench', 'write_bench', 'Peak', 'cost', 'random_csr']
+           'whole_race', 'dec_bench', 'Peak', 'cost', 'random_csr']
 
 # %% ../nbs/31_performance.ipynb #4db522fa
-import contextlib, importlib.util, io, itertools, json, os, statistics, threading, time
+import contextlib, importlib.util, io, itertools, os, statistics, threading, time
 from pathlib import Path
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
-from .data import DecError, Dataset, atomic_path, load_data
+from .data import DecError, Dataset, load_data
 from .training import BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device, precision, precision_used
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
 from .dec import DEC, fit_clusters, kmeans_start
-from .evaluation import cluster_accuracy, text_table
+from .evaluation import cluster_accuracy, text_table, write_records
 from .command_line import _arg, _command, _plain
 
 # %% ../nbs/31_performance.ipynb #662b4b8d
@@ -266,14 +266,7 @@ def dec_bench(
         if race and device not in ('auto', 'cpu'): raise DecError(f'the race is run on the CPU, where both can take part; leave --device {device} out')
         rows = whole_race(load_data(race)) if race else bench(quick, device)
         print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()} for r in rows] if race else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
-        if json: write_bench(rows, json)
-
-def write_bench(
-    rows:list, # of bench
-    path, # of a .json file
-):
-    "Save timings as a JSON list, one a line"
-    with atomic_path(path) as tmp: tmp.write_text('[\n' + ',\n'.join(json.dumps(r) for r in rows) + '\n]\n')
+        if json: write_records(rows, json)
 
 # %% ../nbs/31_performance.ipynb #08ab3ec1
 class Peak:
