@@ -231,17 +231,17 @@ def fig6_rows(records:list)->list: # a row for each k
     rows = []
     for k in sorted({r['params']['k'] for r in records}):
         mine = [r for r in records if r['params']['k'] == k]
-        there = {f'paper_{name}': PAPER['fig6'][name][KS.index(k)] for name in ('NMI', 'G')} if mine[0]['dataset'] == 'mnist' else {}
+        there = {f'paper_{name}': f"{PAPER['fig6'][name][KS.index(k)]:.3f}" for name in ('NMI', 'G')} if mine[0]['dataset'] == 'mnist' else {}
         rows.append(dict(k=k, NMI=mean_sd((r['nmi'] for r in mine), 3, 1), G=mean_sd((r['measured']['generalizability'] for r in mine), 3, 1), seeds=len(mine)) | there)
     return rows
 
 def show_fig6(records:list):
     "NMI and generalizability over the number of clusters, mean and spread over seeds (paper: figure 6)"
     ks = sorted({r['params']['k'] for r in records})
-    fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6))
+    fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6), layout='constrained')
     for ax, name, value in ((axs[0], 'NMI', lambda r: r['nmi']), (axs[1], 'G', lambda r: r['measured']['generalizability'])):
         v = [[value(r) for r in records if r['params']['k'] == k] for k in ks]
         ax.errorbar(ks, [np.mean(a) for a in v], [np.std(a, ddof=len(a) > 1) for a in v], marker='o', ms=4, capsize=2, label='ours')
         if records[0]['dataset'] == 'mnist': ax.plot(KS, PAPER['fig6'][name], color='.6', ls='--', label='paper')
-        ax.set(xlabel='clusters $k$', ylabel=name, xticks=ks); ax.legend(fontsize=8)
+        ax.set(xlabel='clusters $k$', ylabel=name, xticks=ks); ax.tick_params('x', labelsize=7); ax.legend(fontsize=8)
     return fig
