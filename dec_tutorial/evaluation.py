@@ -206,7 +206,8 @@ def mean_sd(
     "Mean ± standard deviation, as every table here writes it"
     v = list(values)
     if not v or None in v: return '–'
-    return f'{factor*np.mean(v):.{digits}f}' + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else '')
+    mean = round(float(factor*np.mean(v)), digits) + 0.                                # + 0.: never -0.0
+    return f'{mean:.{digits}f}' + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else '')
 
 def summarise(
     records:list, # of make_record
