@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from scipy import sparse
 from sklearn.decomposition import PCA
 from .data import DecError, as_image
-from .training import Callback, Rows, apply_chunked
+from .training import Callback, Rows, apply_chunked, precision
 from .evaluation import flat
 
 # %% ../nbs/35_seeing.ipynb #0befd9d5
@@ -29,8 +29,9 @@ class Journey(Callback):
         self.points, self.dec, self.t, self.z, self.q = Rows(x[self.rows], dec.scale_, dec.layer_.mu.device), dec, [], [], []
     def note(self, trainer):
         if trainer.t in self.t: return
-        z = apply_chunked(self.dec.autoencoder_.encoder, self.points)
-        with torch.no_grad(): q = self.dec.layer_(z)
+        with torch.no_grad(), precision('float32'):                             # as transform and labels_ have it, whatever the training rounds
+            z = apply_chunked(self.dec.autoencoder_.encoder, self.points)
+            q = self.dec.layer_(z)
         for kept, v in ((self.t, trainer.t), (self.z, z.cpu()), (self.q, q.cpu())): kept.append(v)
     def after_refresh(self, trainer, q): self.note(trainer)
     def after_fit(self, trainer): self.note(trainer)
