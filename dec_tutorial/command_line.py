@@ -6,17 +6,17 @@
 __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/07_command_line.ipynb #fde34084
-import argparse, base64, csv, html, os, shlex, sys, time, typing
+import argparse, base64, csv, html, math, os, shlex, sys, time, typing
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from dataclasses import asdict
 from pathlib import Path
-import numpy as np, torch, matplotlib.pyplot as plt
+import numpy as np, torch, matplotlib, matplotlib.pyplot as plt
 from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
-from .data import DecError, Dataset, as_image, atomic_path, load_data, scale_factor, set_theme, show_samples
+from .data import DecError, Dataset, as_image, atomic_path, load_data, on_disk, scale_factor, set_theme, show_samples, thinned
 from .training import Checkpoint, Rows, first_only, pick_device, precision_used, worker, workers
 from .dec import DEC, job_key, method_name, show_training
 from .evaluation import flat, make_record, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
@@ -27,11 +27,12 @@ def raw_kmeans(
     k:int, # clusters
     n_init:int=20, # restarts
     seed:int=0,
-)->dict: # labels, (n,); iterations; seconds
-    "k-means on the points as they are: the baseline of the paper's table 2"
-    t = time.perf_counter()
-    km = KMeans(k, n_init=n_init, random_state=seed).fit(x)
-    return dict(labels=torch.from_numpy(km.labels_.astype(np.int64)), iterations=int(km.n_iter_), seconds=time.perf_counter() - t)
+)->dict: # labels, (n,); iterations; seconds; fitted_on, how many points
+    "k-means on the points as they are: the baseline of the paper's table 2; fitted on `thinned` points if they lie on disk"
+    t, some = time.perf_counter(), thinned(x) if on_disk(x) else x
+    km = KMeans(k, n_init=n_init, random_state=seed).fit(some)
+    labels = km.labels_ if some.shape == x.shape else np.concatenate([km.predict(part) for part in np.array_split(x, math.ceil(len(x)/len(some)))])
+    return dict(labels=torch.from_numpy(labels.astype(np.int64)), iterations=int(km.n_iter_), seconds=time.perf_counter() - t, fitted_on=some.shape[0])
 
 # %% ../nbs/07_command_line.ipynb #e4f94c75
 def _records(ds, dec, raw, common):
@@ -41,6 +42,7 @@ def _records(ds, dec, raw, common):
             ('AE+k-means', dec.kmeans_labels_, dict(iterations=sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes')), reconstruction=dec.reconstruction_, seconds=ae + km)),
             (dec.method, dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
     out = [make_record('fit', ds.name, ds.n, m, ds.y, l, **(common | more)) for m, l, more in rows]
+    if (m := raw.get('fitted_on', ds.n)) < ds.n: out[0]['measured'] = dict(fitted_on=m)
     return [r | dict(seconds=round(r['seconds'], 1)) for r in out]
 
 def _table(records, dec, x):
@@ -69,7 +71,7 @@ def _pictures(ds, dec, q):
            ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a share q in every cluster, from 0 to 1 and 1 together, and its largest is counted here.', lambda: show_confidence(q)),
            ('training', 'The last phase: loss, and share of points that changed their cluster from one refresh of the target to the next; below the dashed line training ends. A loss that rises is no failure, for its target is made anew at every refresh.', lambda: show_training(dec))]
     if hasattr(dec, 'k_curve_'): out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in the other half, over their number; the largest number above the line was taken.', lambda: import_module('dec_tutorial.how_many').show_k_curve(dec.k_curve_)))
-    if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_)))
+    if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_, ds.classes)))
     if ds.image_shape and not sparse.issparse(ds.x):
         out[:0] = [('top', 'The ten points that each cluster is surest of.', lambda: show_top(ds.x, q, ds.image_shape)), ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
                    ('reconstructions', f'Points, and what the decoder makes of their codes at the end. {dec.method} {"went on training it" if dec._use.keep_decoder else "changed the encoder and not the decoder, so they no longer fit together"}.', lambda: _reconstructions(ds, dec))]
@@ -170,8 +172,7 @@ def run_fit(
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
         raw = lambda k: ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
         if k != 'auto': raw(k)
-        usual = dec._use.callbacks
-        follow = lambda d, x: [*(usual(d, x) if callable(usual) else usual), import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
+        follow = lambda d, x: [import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
         dec.set_params(checkpoint=ck, callbacks=follow).fit(ds.x, more=ds.more)
         raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
@@ -188,11 +189,14 @@ def run_fit(
 @contextmanager
 def _plain(prog, again='; the same command goes on where it was'):
     "Errors that can be mended as one sentence, without a traceback"
+    backend = matplotlib.get_backend()
     plt.switch_backend('agg')
-    try: yield
+    try:
+        with plt.rc_context(): yield
     except DecError as e: sys.exit(f'{prog}: {e}')
     except MemoryError: sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped{again}')
+    finally: plt.switch_backend(backend)                                    # called from Python, it leaves figures as they were
 
 # %% ../nbs/07_command_line.ipynb #c0mmand1
 def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike

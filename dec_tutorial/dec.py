@@ -8,13 +8,13 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmean
            'compare_recipes', 'show_training']
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
-import copy, dataclasses, hashlib, itertools, json, math, numbers, re, time, warnings
+import copy, dataclasses, hashlib, itertools, json, math, numbers, os, re, time, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from types import CodeType, FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 import numpy as np, torch, torch.nn as nn
 import matplotlib.pyplot as plt
 from fastcore.basics import patch
@@ -27,7 +27,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from .data import DecError, atomic_path, check_x, scale_factor
+from .data import DecError, atomic_path, check_offset, check_x, scale_factor
 from .training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, apply_chunked, evaluating, first_only, pick_device, precision, worker, workers
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
@@ -217,13 +217,13 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         head=None, # (mu, alpha, assign) -> module that turns codes into q; DEC: ClusterLayer
         augment=None, # (m, d) -> (m, d): points seen a little differently; the autoencoder then learns on these
         alpha:float=1., # degrees of freedom of Student's t
-        n_init:int=20, # restarts of k-means
+        n_init:int=20, # restarts of k-means (the mixture of VaDE has one start)
         random_state=None, # int for results that repeat
         device:str='auto', # 'auto', 'cpu', 'cuda'
         precision:str='auto', # 'auto', 'float32', 'bf16': of matrix products while training
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
-        callbacks=None, # Callbacks of the KL phase, or a function (this DEC, X as a float32 matrix) -> Callbacks; DEC: none
+        callbacks=None, # Callbacks of the KL phase, or a function (this DEC, X as a float32 matrix) -> Callbacks; they come after those that the method has, and (): not even these
         checkpoint=None, # path of a file to resume from after a kill; or a Checkpoint
     ):
         self.n_clusters, self.method, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, method, recipe, update_interval, tol, ae_iter, max_iter
@@ -236,7 +236,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
 METHODS = {'DEC': {}}                                                              # name -> arguments that differ from DEC's, and `alone` where workers cannot share; pages 22 and 23 add the family
-_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, callbacks=(), alone=False)
+_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, alone=False)
 
 def method_name(
     name:str, # upper and lower case are the same
@@ -257,6 +257,19 @@ def _use(self:DEC):
     given = self.get_params(deep=False)
     return SimpleNamespace(**given | _USUAL | get_method(self.method) | {n: v for n, v in given.items() if v is not None})
 
+# %% ../nbs/05_dec.ipynb #82d09244
+_PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
+
+@patch
+def _check_parts(self:DEC): # what is no function is found now, and not after the autoencoder
+    for name in _PARTS:
+        if (v := getattr(self, name)) is not None and not callable(v): raise DecError(f"{name} must be a function, not {v!r}")
+    if self.cluster is not None and not isinstance(self.cluster, Stage): raise DecError(f"cluster must be a Stage, not {self.cluster!r}")
+    given, ck = self.callbacks, self.checkpoint
+    if not (given is None or callable(given) or isinstance(given, (list, tuple)) and all(isinstance(c, Callback) for c in given)):
+        raise DecError(f"callbacks must be a list of Callbacks, or a function (this DEC, X) that returns one, not {given!r}")
+    if not (ck is None or isinstance(ck, (str, os.PathLike, Checkpoint))): raise DecError(f"checkpoint must be the path of a file or a Checkpoint, not {ck!r}")
+
 # %% ../nbs/05_dec.ipynb #ec57aa1d
 @patch
 def _settings(self:DEC, sparse_x):
@@ -268,6 +281,7 @@ def _settings(self:DEC, sparse_x):
     for name, v, low in (('update_interval', interval, 1), ('ae_iter', 1 if self.ae_iter is None else self.ae_iter, 1), ('max_iter', 1 if self.max_iter is None else self.max_iter, 1), ('n_init', self.n_init, 1), ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
         if not (isinstance(v, (int, np.integer)) and not isinstance(v, bool) and v >= low): raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
     tol = r.tol if self.tol is None else self.tol
+    self._check_parts()
     if not (isinstance(self.alpha, numbers.Real) and self.alpha > 0): raise DecError(f"alpha must be a number greater than 0, not {self.alpha!r}")
     if not self.backprop and (use.keep_decoder or use.augment): raise DecError(f"backprop=False trains the centroids alone, and {self.method} needs more than that: a decoder or changed points; leave backprop out, or choose the method 'DEC'")
     if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1): raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
@@ -287,6 +301,7 @@ def _spell(v): # what JSON does not know: functions by what they do, objects by 
     if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
     if isinstance(v, FunctionType) and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__):      # the package's own are known by their names
         return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__, [c.cell_contents for c in v.__closure__ or ()]]
+    if isinstance(v, MethodType): return [v.__func__, v.__self__]
     if isinstance(v, nn.Module): return _digest(v)
     if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
     if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
@@ -315,7 +330,7 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed, which belongs t
     if not (ck.path and ck.check): return ck, seed
     if self.random_state is None: ck.done['seed'] = seed
     use = vars(self._use)
-    further |= {n: use[n] for n, v in _USUAL.items() if n not in ('callbacks', 'alone') and use[n] != v}
+    further |= {n: use[n] for n, v in _USUAL.items() if n != 'alone' and use[n] != v}
     key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto' else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder), **further)
     if ck.done.setdefault('key', key) != key:
         raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or seed); delete it or name another file")
@@ -367,6 +382,7 @@ def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; what follows in the block has the same precision and checkpoint"
     for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)           # of a fit before
     given, X = X, check_x(X)
+    check_offset(given)
     self._check_k(X.shape[0])
     validate_data(self, given, skip_check_array=True)                       # columns of a data frame keep their names
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
@@ -397,13 +413,15 @@ def _started(self:DEC, X, more=None):
 def _choose_k(self:DEC, X, ck):
     if self.n_clusters != 'auto': return int(self.n_clusters)
     how_many = import_module('dec_tutorial.how_many')                       # page 33
-    self.k_curve_ = ck.once('number of clusters', lambda: how_many.k_curve(self, X))
+    self.k_curve_ = ck.once('number of clusters', lambda: how_many.k_curve(self, X, checkpoint=ck))
     return how_many.choose_k(self.k_curve_)
 
 @patch
 def _callbacks(self:DEC, X):
-    given = self._use.callbacks
-    return list(given(self, X) if callable(given) else given)
+    made = lambda c: list(c(self, X) if callable(c) else c)
+    given = self.callbacks
+    if given is not None and not callable(given) and not len(given): return []                 # none at all
+    return made(get_method(self.method).get('callbacks', ())) + made(given or ())            # to watch a method must not change it
 
 @patch
 def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
@@ -594,13 +612,13 @@ def save(self:DEC,
     parts = dict(network=type(self.autoencoder_).__name__, head=type(self.layer_).__name__)
     for part in parts.values():
         if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    header = parts | dict(format=4, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=float(self.alpha), backprop=bool(self.backprop), train_centroids=bool(self._use.train_centroids), keep_decoder=bool(self._use.keep_decoder), own=[n for n in _LEFT if getattr(self, n) is not None], n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
+    header = parts | dict(format=5, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=float(getattr(self.layer_, 'alpha', self.alpha)), train_rows=self.train_rows, backprop=bool(self.backprop), train_centroids=bool(self._use.train_centroids), keep_decoder=bool(self._use.keep_decoder), own=[n for n in _LEFT if getattr(self, n) is not None], n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
                   scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     if {k: v.shape for k, v in arrays.items()} != {k: v.shape for k, v in _blank(header).state_dict().items()}: raise DecError(f"a {parts['network']} with settings that its dims do not tell cannot be saved; keep the arrays you need with numpy.savez")
     arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
     arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
-    with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header))))
+    with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header, default=lambda v: v.item()))))       # numbers of numpy
 
 # %% ../nbs/05_dec.ipynb #7bf7e1d0
 def _recipe(d):
@@ -615,7 +633,7 @@ def _blank(h): # the network of a header, without memory for sizes that a damage
 
 def _check_model(h, t, ae):
     k, number = h['n_clusters'], lambda v: isinstance(v, numbers.Real) and v > 0
-    if h['format'] != 4: raise ValueError(f"format {h['format']} instead of 4")
+    if h['format'] != 5: raise ValueError(f"format {h['format']} instead of 5")
     if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and t['soft_sizes'].shape == (k,) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
@@ -651,6 +669,7 @@ def load(cls:DEC,
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
         m.backprop, m.train_centroids, m.own_ = *(bool(h[n]) for n in ('backprop', 'train_centroids')), list(h['own'])
         m.keep_decoder = bool(h['keep_decoder'])
+        m.cluster, m.update_interval, m.train_rows = m.recipe.cluster, m.recipe.update_interval, h['train_rows']       # so that a fit is the same job again
         m.n_clusters_, m.soft_sizes_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), None
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy().copy()
         m.layer_.mu.requires_grad_(m.train_centroids)

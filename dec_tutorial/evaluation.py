@@ -8,7 +8,7 @@ __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', '
            'read_records', 'text_table', 'mean_sd', 'summarise', 'results_table', 'show_results']
 
 # %% ../nbs/06_evaluation.ipynb #8eea2e78
-import datetime, json, platform
+import datetime, json, math, platform
 from importlib import resources
 from pathlib import Path
 import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt, seaborn as sns
@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import DecError, as_image, atomic_path
+from .data import DecError, as_image, atomic_path, thinned
 from .training import Callback
 
 # %% ../nbs/06_evaluation.ipynb #baf02703
@@ -72,13 +72,14 @@ class Snapshots(Callback):
 def show_contingency(
     y, # true classes, (n,)
     c, # clusters, (n,)
+    classes=None, # names of the classes; None: their numbers
 ):
     "Heatmap of classes against clusters, clusters in the order of their best one-to-one names"
     m = contingency(y, c)
     r, k = linear_sum_assignment(m, maximize=True)
     order = [*k, *(j for j in range(m.shape[1]) if j not in k)]
     fig, ax = plt.subplots(figsize=(1.8 + .42*m.shape[1], 1.2 + .36*m.shape[0]))
-    sns.heatmap(m[:, order], annot=m.size <= 500, fmt='d', cmap='Blues', cbar=False, ax=ax, annot_kws=dict(size=7), yticklabels=np.unique(y), xticklabels=np.unique(c)[order])
+    sns.heatmap(m[:, order], annot=m.size <= 500, fmt='d', cmap='Blues', cbar=False, ax=ax, annot_kws=dict(size=7), yticklabels=np.unique(y) if classes is None else classes, xticklabels=np.unique(c)[order])
     ax.set(xlabel='cluster', ylabel='class')
     ax.tick_params(axis='y', rotation=0)
     return fig
@@ -109,9 +110,12 @@ def show_top(
 def flat(
     z, # points or codes, (n, d), dense or sparse
 )->np.ndarray: # (n, 2)
-    "The plane of the two largest principal components"
+    "The plane of the two largest principal components, of very many points those of `thinned` ones"
     if z.shape[1] == 1: return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
-    return TruncatedSVD(2, random_state=0).fit_transform(z) if sparse.issparse(z) else PCA(2, random_state=0).fit_transform(z)
+    if sparse.issparse(z): return TruncatedSVD(2, random_state=0).fit_transform(z)
+    if len(some := thinned(z)) == len(z): return PCA(2, random_state=0).fit_transform(z)
+    pca = PCA(2, random_state=0).fit(some)
+    return np.concatenate([pca.transform(part) for part in np.array_split(z, math.ceil(len(z)/len(some)))])
 
 def show_flat(
     stations, # list of (title, coordinates (n, 2))

@@ -8,7 +8,7 @@ __all__ = ['AT', 'READINGS', 'KS', 'watched', 'purities', 'fig3_cells', 'fig3_ro
            'generalizability', 'fig6_cells', 'steepest_drop', 'fig6_rows', 'show_fig6']
 
 # %% ../nbs/12_figures.ipynb #4d5d8727
-import json
+import json, math
 from dataclasses import replace
 from functools import cache
 import numpy as np, torch, matplotlib.pyplot as plt
@@ -201,7 +201,7 @@ def generalizability(
         q = torch.from_numpy(dec.predict_proba(x)).double()
         return kl_loss(target_distribution(q), q).item()
     a, b = loss(train), loss(validation)
-    return a/b, a, b
+    return a/b if b > 0 else 1. if a == b else math.inf, a, b                    # every q 0 or 1: no loss anywhere
 
 # %% ../nbs/12_figures.ipynb #e28fdb9c
 def fig6_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):

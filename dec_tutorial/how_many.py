@@ -7,9 +7,11 @@ __all__ = ['prediction_strength', 'k_curve', 'choose_k', 'show_k_curve']
 
 # %% ../nbs/33_how_many.ipynb #0105817b
 import warnings
+from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
 from .data import DecError, check_x
+from .training import Checkpoint
 from .evaluation import contingency
 from .figures import generalizability
 
@@ -29,24 +31,31 @@ def k_curve(
     dec, # a DEC: its settings are used, its n_clusters is not
     X, # points, (n, d)
     ks=None, # numbers of clusters to try, rising; None: 2 to 20, as long as there are 20 points for each
+    checkpoint:Checkpoint|None=None, # to go on from after a kill
 )->list: # a dictionary for each k: k, strength, G, loss_train, loss_validation
     "How well the clusters that DEC finds in one half of the points predict those it finds in the other, for every k; no label is needed"
     X = check_x(X)
     n = X.shape[0]
     ks = list(range(2, min(20, n//20) + 1) if ks is None else ks)
     if not ks: raise DecError(f"{n} points are too few to find the number of clusters from; give 40 or more, or say n_clusters")
-    seed, curve = dec._draw_seed(), []
+    ck = checkpoint or Checkpoint()
+    seed = ck.once('seed of the halves', dec._draw_seed)
     halves = [X[np.sort(half)] for half in np.array_split(np.random.default_rng(seed).permutation(n), 2)]
-    make = lambda i, k, **kw: clone(dec).set_params(checkpoint=None, n_clusters=int(k), random_state=seed + i, **kw)
-    aes = [make(i, ks[0]).fit_autoencoder(half).autoencoder_ for i, half in enumerate(halves)]
-    for k in ks:
+    own = [Checkpoint(ck.path and ck.path.with_name(f'{ck.path.stem}-half-{i}.pt'), check=False) for i in (0, 1)]
+    try: clone(dec)
+    except TypeError as e: raise DecError(f"the number of clusters is found with copies of this DEC, and one of its arguments cannot be copied ({e}); give callbacks as a function (DEC, X) that makes new ones for each") from e
+    make = lambda i, k, **kw: clone(dec).set_params(**dict(checkpoint=None, n_clusters=int(k), random_state=seed + i) | kw)
+    aes = cache(lambda: [make(i, ks[0], checkpoint=c).fit_autoencoder(half).autoencoder_ for i, (half, c) in enumerate(zip(halves, own))])
+    def row(k):
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', '.*empty in the end')             # of course, where k is too large
-            a, b = (make(i, k, autoencoder=ae).fit(half) for i, (ae, half) in enumerate(zip(aes, halves)))
+            a, b = (make(i, k, autoencoder=ae).fit(half) for i, (ae, half) in enumerate(zip(aes(), halves)))
         both = prediction_strength(a.predict(halves[1]), b.labels_), prediction_strength(b.predict(halves[0]), a.labels_)
         found = min(len(np.unique(d.labels_)) for d in (a, b)) == k             # fewer than asked for do not count
         G, train, held = generalizability(a, *halves)
-        curve.append(dict(k=int(k), strength=float(np.mean(both)) if found else 0., G=G, loss_train=train, loss_validation=held))
+        return dict(k=int(k), strength=float(np.mean(both)) if found else 0., G=G, loss_train=train, loss_validation=held)
+    curve = [ck.once(f'{k} clusters', lambda: row(k)) for k in ks]
+    for c in own: c.clear()
     return curve
 
 # %% ../nbs/33_how_many.ipynb #f6dc313c

@@ -32,6 +32,13 @@ class ConvAutoEncoder(nn.Module):
         self.image_shape = tuple(image_shape or (side, side))
         if math.prod(self.image_shape) != d: raise DecError(f"rows of {d} numbers are no pictures of shape {self.image_shape}; say which, as partial(ConvAutoEncoder, image_shape=(height, width))")
         self.d, self.dims = d, tuple(dims)
+        with seeded(seed): self._build(channels)                               # PyTorch draws weights; these are overwritten
+        with seeded(seed):
+            for l in self.modules():
+                if not hasattr(l, 'weight'): continue
+                fan = l.weight[:, 0].numel()/4 if isinstance(l, nn.ConvTranspose2d) else l.weight[0].numel()      # stride 2: a pixel meets a quarter of the kernel
+                nn.init.uniform_(l.weight, -fan**-.5, fan**-.5); nn.init.zeros_(l.bias)
+    def _build(self, channels):
         shape, down, up = (1, *self.image_shape)[-3:], [], []
         for c, k in zip(channels, (5, 5, 3)):
             after = (c, -(-shape[1]//2), -(-shape[2]//2))
@@ -40,13 +47,8 @@ class ConvAutoEncoder(nn.Module):
             up[:0] = [nn.ReLU(inplace=True), nn.ConvTranspose2d(c, shape[0], k, 2, k//2, extra)]
             shape = after
         n = math.prod(shape)
-        self.encoder = nn.Sequential(nn.Unflatten(1, (1, *self.image_shape)[-3:]), *down, nn.Flatten(), nn.Linear(n, dims[-1]))
-        self.decoder = nn.Sequential(nn.Linear(dims[-1], n), nn.Unflatten(1, shape), *up, nn.Flatten())
-        with seeded(seed):
-            for l in self.modules():
-                if not hasattr(l, 'weight'): continue
-                fan = l.weight[:, 0].numel()/4 if isinstance(l, nn.ConvTranspose2d) else l.weight[0].numel()      # stride 2: a pixel meets a quarter of the kernel
-                nn.init.uniform_(l.weight, -fan**-.5, fan**-.5); nn.init.zeros_(l.bias)
+        self.encoder = nn.Sequential(nn.Unflatten(1, (1, *self.image_shape)[-3:]), *down, nn.Flatten(), nn.Linear(n, self.dims[-1]))
+        self.decoder = nn.Sequential(nn.Linear(self.dims[-1], n), nn.Unflatten(1, shape), *up, nn.Flatten())
     def forward(self, x): # (m, d) -> reconstruction, (m, d)
         return self.decoder(self.encoder(x))
 

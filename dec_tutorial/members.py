@@ -11,7 +11,7 @@ __all__ = ['NOISE', 'Again', 'once_more', 'counted_means', 'Counting', 'counting
 from dataclasses import dataclass
 import numpy as np, torch, torch.nn as nn
 from sklearn.mixture import GaussianMixture
-from .training import Callback, Stage
+from .training import Callback, Stage, seeded
 from .sae import AutoEncoder, dropout
 from .dec import METHODS, dec_loss, kl_loss
 from .losses import Jitter, entropy, kmeans_loss, mutual_information, size_loss, zipf
@@ -127,7 +127,7 @@ class VariationalAutoEncoder(AutoEncoder):
     "An autoencoder whose code has a variance, too"
     def __init__(self, d, dims=(500, 500, 2000, 10), init='normal', seed=0):
         super().__init__(d, dims, init, seed)
-        self.spread = nn.Linear((d, *dims)[-2], dims[-1])                               # log variance of the code
+        with seeded(seed): self.spread = nn.Linear((d, *dims)[-2], dims[-1])            # log variance of the code
         nn.init.zeros_(self.spread.weight); nn.init.constant_(self.spread.bias, -4.)
 
 # %% ../nbs/22_members.ipynb #9fb4afcd

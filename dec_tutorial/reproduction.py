@@ -13,8 +13,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 import matplotlib.pyplot as plt
-from .data import Dataset, DecError, atomic_path, load_data, set_theme
-from .dec import RECIPES
+from .data import _LOADERS, Dataset, DecError, atomic_path, load_data, set_theme
+from .dec import RECIPES, job_key
 from .evaluation import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder, _plain
 from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min, kl_phase, shared_start, show_settings, side_by_side, table2_cells, table3_cells, table4_cells
@@ -123,7 +123,8 @@ def reproduce(
     if recipe not in RECIPES: raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
     folder, work = (_out_folder(Path(f)) for f in (folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'), work))
     item = WHAT[what]
-    cells = Cells(item.experiment, ds, folder, command, '-quick' if quick else '')    # short cells are never taken for full ones
+    mark = ('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}') + ('-quick' if quick else '')    # records of other data, or of short runs, are never taken for these
+    cells = Cells(item.experiment, ds, folder, command, mark)
     item.run(cells, seeds, recipe, work, quick)
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
 

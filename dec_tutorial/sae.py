@@ -59,7 +59,7 @@ class AutoEncoder(nn.Module):
         super().__init__()
         if not dims or min(dims) < 1: raise DecError(f"dims must name at least one width of 1 or more, not {dims!r}")
         self.d, self.dims = d, tuple(dims)
-        self.encoder, self.decoder = _mlp([d, *dims]), _mlp([*dims[::-1], d])
+        with seeded(seed): self.encoder, self.decoder = _mlp([d, *dims]), _mlp([*dims[::-1], d])      # PyTorch draws weights; these are overwritten
         with seeded(seed):
             for l in [*self.encoder, *self.decoder]:
                 if isinstance(l, nn.Linear): _init(l, init)

@@ -1,13 +1,15 @@
 "`dec_fit` and `dec_predict` as a shell sees them: what they leave, what they print, and what they say when something is wrong"
 import base64, csv, json, re, shlex, subprocess
 from html.parser import HTMLParser
-import numpy as np, pytest, torch
+import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from conftest import files, make_blobs, root, script
 from dec_tutorial.ablations import ABLATIONS
+from dec_tutorial.command_line import dec_fit
+from dec_tutorial.data import Dataset, load_data
 from dec_tutorial.mistakes import MISTAKES
-from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES
+from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
 schema = 'experiment dataset n method acc nmi ari recipe seed iterations stop_reason reconstruction params seconds device precision command versions date'.split()
@@ -237,7 +239,7 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     assert r.returncode == 0, r.stderr
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
     path = next((tmp_path/'o').glob('*.json'))
-    assert files(tmp_path/'o') == ([f'{what}-blobs-fast.png'] if what.startswith('fig') else []) + [f'{"fig2" if what == "table2" else what}_blobs-quick.json']
+    assert files(tmp_path/'o') == ([f'{what}-blobs-fast.png'] if what.startswith('fig') else []) + [path.name] and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json')
     records = json.loads(path.read_text())
     assert {r['method'] for r in records} == (set(rows) if what[:3] == 'tab' or what == 'fig2' else {'AE+k-means'} if what == 'fig4' else {'AE+k-means', 'DEC'} if what == 'details' else {'DEC'})
     assert {r['seed'] for r in records} == {0, 1} and {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)}
@@ -253,8 +255,9 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
 def test_variants(cli, tmp_path, blobs, what, variants):
     r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')
     assert r.returncode == 0, r.stderr
-    assert files(tmp_path/'o') == [f'{what}-blobs-fast.png', f'{what}_blobs-quick.json']
-    records = json.loads((tmp_path/'o'/f'{what}_blobs-quick.json').read_text())
+    [path] = (tmp_path/'o').glob('*.json')
+    assert files(tmp_path/'o') == [f'{what}-blobs-fast.png', path.name] and path.match(f'{what}_blobs-????????-quick.json')
+    records = json.loads(path.read_text())
     assert [r['method'] for r in records] == [v.name for v in variants] and len({v.name for v in variants}) == len(variants)
     assert all(0 <= r['measured']['start_acc'] <= 1 for r in records)
     for v in variants: assert ('none: DEC' if v.name == 'DEC' else v.name) + ' |' in r.stdout
@@ -279,6 +282,24 @@ def test_reproduce_complains(cli, tmp_path, blobs, argv, words):
     before = files(tmp_path)
     check_complaint(cli('dec_reproduce', *argv.split(), '--quick', '--out', 'o'), 'dec_reproduce', words)
     assert files(tmp_path) == before
+
+def test_other_data_of_the_same_name(tmp_path): # their records must not be taken for these
+    x, y = make_blobs(60)
+    a, b = Dataset('data', x, y), Dataset('data', x, np.sort(y))
+    run = lambda ds: reproduce('fig4', ds, (0,), folder=tmp_path/'o', work=tmp_path/'w', quick=True)
+    assert run(a)[0]['acc'] == 1 > run(b)[0]['acc'] and len(list((tmp_path/'o').glob('*.json'))) == 2
+    np.savez(tmp_path/'mnist.npz', x=x, y=y)
+    assert load_data(tmp_path/'mnist.npz').name == 'mnist-file'
+
+def test_called_from_python_it_leaves_matplotlib_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plt.switch_backend('svg')
+    before = dict(plt.rcParams)
+    np.save('p.npy', make_blobs(60)[0])
+    try:
+        dec_fit('p.npy', n_clusters=3, out='o', ae_iter=5, max_iter=5)
+        assert plt.get_backend() == 'svg' and dict(plt.rcParams) == before
+    finally: plt.switch_backend('agg')
 
 def test_race_complains(cli): check_complaint(cli('dec_bench', '--race', 'minst'), 'dec_bench', "did you mean 'mnist'")
 

@@ -14,6 +14,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import make_blobs
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, behind_pca, dec_loss, get_recipe
+from dec_tutorial import how_many
+from dec_tutorial.evaluation import Snapshots
+from dec_tutorial.figures import generalizability
 from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.sae import AutoEncoder
@@ -98,6 +101,19 @@ def test_unknown_number_of_clusters(tmp_path):
     assert DEC.load(tmp_path/'m.safetensors').n_clusters_ == 3
     with pytest.raises(DecError, match='too few to find'): small('auto').fit(x[:30])
     with pytest.raises(DecError, match="whole number or 'auto'"): small('three').fit(x)
+
+def test_the_search_for_their_number_resumes(tmp_path, monkeypatch):
+    x, y = make_blobs(n=120)
+    whole, calls, rate = small('auto').fit(x), [], how_many.generalizability
+    def dies(*args):
+        calls.append(1)
+        if len(calls) == 3: raise KeyboardInterrupt
+        return rate(*args)
+    monkeypatch.setattr(how_many, 'generalizability', dies)
+    with pytest.raises(KeyboardInterrupt): small('auto', checkpoint=tmp_path/'c.pt').fit(x)
+    again = small('auto', checkpoint=tmp_path/'c.pt').fit(x)
+    assert len(calls) == 3 + len(whole.k_curve_) - 2 and again.k_curve_ == whole.k_curve_ and (again.labels_ == whole.labels_).all()
+    assert not list(tmp_path.iterdir())
 
 def test_no_clusters_are_told_of():
     with pytest.warns(UserWarning, match='there may be none'): dec = small('auto').fit(np.random.default_rng(0).random((200, 16)).astype(np.float32))
@@ -205,6 +221,46 @@ def test_backprop_needs_a_method_for_it():
 def test_further_points_are_of_the_same_kind():
     x, _ = make_blobs()
     with pytest.raises(DecError, match='sparse and the other dense'): small().fit(x, more=sparse.csr_matrix(x))
+
+@pytest.mark.parametrize('method', ['DCN', 'Aljalbout'])
+def test_watching_a_method_does_not_change_it(method):
+    x, _ = make_blobs()
+    plain, watched = small(method=method).fit(x), small(method=method, callbacks=[Snapshots()]).fit(x)
+    assert (plain.cluster_centers_ == watched.cluster_centers_).all() and (plain.labels_ == watched.labels_).all()
+    assert len(watched.callbacks_) == 2 and not small(method=method, callbacks=()).fit(x).callbacks_
+
+@pytest.mark.parametrize('name, value', [('callbacks', Snapshots()), ('callbacks', [1]), ('loss', 'kl'), ('start', 'x'), ('augment', 'x'), ('cluster', 'x'), ('checkpoint', 3)])
+def test_what_is_of_the_wrong_kind_is_told_at_once(name, value):
+    with pytest.raises(DecError, match=f'^{name} must be'): small(**{name: value}).fit_autoencoder(make_blobs()[0])
+
+def test_the_random_state_of_the_session_is_left_alone():
+    x, _ = make_blobs()
+    for method in ('DEC', 'VaDE', 'ConvDEC'):
+        before = torch.get_rng_state()
+        small(method=method).fit(x)
+        assert torch.equal(torch.get_rng_state(), before), method
+
+def test_a_loaded_model_is_the_same_job(tmp_path):
+    x, _ = make_blobs()
+    for args in (dict(method='IDEC', train_rows=50), dict(recipe=replace(narrow, update_interval_text=7), update_interval=None)):
+        given = sparse.csr_matrix(x) if 'recipe' in args else x
+        dec = small(**args).fit(given)
+        dec.set_params(alpha=5.).save(tmp_path/'m.safetensors')                    # set, but not fitted
+        loaded = DEC.load(tmp_path/'m.safetensors')
+        assert (loaded.predict_proba(x) == dec.predict_proba(x)).all() and (clone(loaded).fit(given).labels_ == dec.labels_).all()
+    odd = small(recipe=replace(narrow, dims=tuple(np.array([12, 5])))).fit(x)
+    odd.save(tmp_path/'m.safetensors')
+    assert (DEC.load(tmp_path/'m.safetensors').predict(x) == odd.labels_).all()
+
+def test_no_loss_at_all_is_no_division_by_zero():
+    class Sure:
+        def predict_proba(self, x): return np.eye(2, dtype=np.float32)[np.arange(len(x)) % 2]
+    assert generalizability(Sure(), np.zeros((6, 1)), np.zeros((4, 1))) == (1., 0., 0.)
+
+def test_what_float32_would_forget_is_told():
+    x = 1.7e9 + np.random.default_rng(0).random((60, 16))*20
+    with pytest.raises(DecError, match='subtract its mean'): small().fit(x)
+    small().fit(x - x.mean(0))
 
 def test_what_is_given_goes_before_the_method():
     assert DEC(method='DCN')._use.train_centroids is False and DEC(method='DCN', train_centroids=True)._use.train_centroids is True

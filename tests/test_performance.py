@@ -1,10 +1,13 @@
 "Not slower than it was, and never larger than it need be"
-import dataclasses, json
+import dataclasses, json, tracemalloc
 import numpy as np, pytest, torch
 from scipy import sparse
+from sklearn.decomposition import PCA
 from conftest import make_blobs
 from dec_tutorial import data
-from dec_tutorial.data import load_data, on_disk
+from dec_tutorial.command_line import raw_kmeans
+from dec_tutorial.data import load_data, on_disk, scale_factor
+from dec_tutorial.evaluation import cluster_accuracy, flat
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.performance import in_turn, our_ae_step, products
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, has_fast_bf16
@@ -60,6 +63,21 @@ def test_file_stays_on_disk(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match='float64 and has to be copied'): load_data(tmp_path/'double.npy')
     got = DEC(3, recipe=tiny, random_state=0).fit(ds.x)
     assert torch.equal(got.layer_.mu, want.layer_.mu) and (got.labels_ == want.labels_).all()
+
+def test_the_command_takes_what_stays_on_disk(tmp_path, monkeypatch):
+    x, _ = make_blobs(900, 20)
+    np.save(tmp_path/'x.npy', x)
+    monkeypatch.setattr(data, 'IN_MEMORY', x.nbytes)                                # a quarter of the points at a time
+    ds = load_data(tmp_path/'x.npy')
+    ds = dataclasses.replace(ds, x=np.load(tmp_path/'x.npy', mmap_mode='r'))
+    raw, want = raw_kmeans(ds.x, 3), raw_kmeans(x, 3)
+    assert raw['fitted_on'] == 225 and want['fitted_on'] == 900 and cluster_accuracy(want['labels'].numpy(), raw['labels'].numpy()) > .99
+    assert flat(ds.x).shape == (900, 2) and abs(np.corrcoef(flat(ds.x)[:, 0], PCA(2).fit_transform(x)[:, 0])[0, 1]) > .99
+
+def test_scales_are_found_in_parts(monkeypatch):
+    x = np.random.default_rng(0).random((3000, 1000), dtype=np.float32)
+    tracemalloc.start(); scale_factor(np.concatenate([x]*12)); peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
+    assert peak < 12*x.nbytes + 2**28                                               # the data, and no more than parts of it beside
 
 def test_average_is_the_mean_of_the_path():
     path = []

@@ -215,10 +215,16 @@ def test_the_key_of_a_job_sees_what_functions_do():
     key = lambda **what: job_key(np.eye(3, dtype=np.float32), **what)
     assert key(target=bent(2)) == key(target=bent(2)) != key(target=bent(3))
     assert key(loss=Weighed(1.)) == key(loss=Weighed(1.)) != key(loss=Weighed(2.))          # not their addresses
+    assert key(loss=Weighed(1.).__call__) == key(loss=Weighed(1.).__call__) != key(loss=Weighed(2.).__call__)
     assert key(loss=lambda b: 1) != key(loss=lambda b: 2) and key(loss=dec.dec_loss) == key(loss='dec_loss')
     assert key(network=sae.AutoEncoder(4, (2,), seed=0)) != key(network=sae.AutoEncoder(4, (2,), seed=1))
     mine = []; mine.append(mine)
     with pytest.raises(DecError, match='cannot be told'): key(target=lambda q: mine)
+
+def test_a_checkpoint_without_a_file_remembers_nothing(x):
+    job, other = DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint()), np.ascontiguousarray(x[::-1])
+    a = job.fit(x).labels_
+    assert (job.fit(other).labels_ == DEC(4, recipe=tiny, random_state=0).fit(other).labels_).all() and (job.fit(x).labels_ == a).all()
 
 def test_an_open_checkpoint_of_another_job_is_refused(left, x):
     with pytest.raises(DecError, match='another job'): DEC(5, recipe=tiny, random_state=0, checkpoint=Checkpoint(left)).fit(x)
