@@ -117,15 +117,16 @@ def _check_sparse(x, what):
 # %% ../nbs/00_data.ipynb #51340a25
 def check_offset(
     x, # points as they were given, (n, d)
+    what:str='X', # what to call it in an error
 ): # DecError if float32 would forget them
     "Does a column with much to say lie so far from zero that float32 keeps none of it?"
     if sparse.issparse(x): return
     x = np.asarray(x)
-    if x.dtype.kind not in 'fiu' or x.dtype.itemsize < 8: return
+    if x.ndim != 2 or 0 in x.shape or x.dtype.kind not in 'fiu' or x.dtype.itemsize < 8: return
     some = x[::max(1, len(x)//10_000)].astype(np.float64)
     spread, middle = some.std(0), np.abs(some.mean(0))
     for j in np.flatnonzero((spread > 1e-3*spread.max()) & (middle > 2**18*spread))[:1]:
-        raise DecError(f"column {j} of X lies about {some[:, j].mean():.6g} and varies by {spread[j]:.3g} only, which float32 cannot tell apart; subtract its mean, or leave it out")
+        raise DecError(f"column {j} of {what} lies about {some[:, j].mean():.6g} and varies by {spread[j]:.3g} only, which float32 cannot tell apart; subtract its mean, or leave it out")
 
 # %% ../nbs/00_data.ipynb #8187a27b
 def check_y(
@@ -256,6 +257,7 @@ _COLOURS = (1, 3, 4)                                                        # gr
 def _dataset(name, x, y=None, shape=None, what='X'):
     if not sparse.issparse(x) and x.ndim == 4 and x.shape[-1] in _COLOURS and x.shape[1] not in _COLOURS: x = np.moveaxis(x, -1, 1)      # colours came last
     if not sparse.issparse(x) and x.ndim > 2: x, shape = x.reshape(len(x), math.prod(x.shape[1:])), shape or (x.shape[1:] if x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS else None)
+    check_offset(x, what)
     x = check_x(x, what)
     if shape is not None and not ((len(shape) == 2 or len(shape) == 3 and shape[0] in _COLOURS) and all(isinstance(s, (int, np.integer)) and s > 0 for s in shape) and math.prod(map(int, shape)) == x.shape[1]):
         raise DecError(f"{what}: image_shape {tuple(shape)} does not fit rows of {x.shape[1]} features; give (height, width) or (colours, height, width) with 1, 3 or 4 colours, or leave it out")

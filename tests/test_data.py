@@ -336,6 +336,7 @@ def test_bad_csr(tmp_path, change):
     ('x,target\n' + ''.join(f'{i},{i}\n' for i in range(30)), "column 'target' would be"), ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
     ('"1,2\n3,4\n', '0 sample(s)'), ('1,2\n\0,3\n', 'data row 1'), ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'UnicodeDecodeError'), ('1,2\n'.encode('utf-16'), 'UnicodeDecodeError'), (bytes(range(256)), 'damaged'),
     ('0,1,2\n4,5,6\n', 'counts from 0 to 2'), ('1,2,3\n4,5,6\n', 'counts from 1 to 3'), (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'), ('Unnamed: 0,a\n0,1\n1,4\n', 'the first column has no name'),
+    ('t,a\n1700000000,1\n1700000020,4\n', 'column 0 of'),
     ('1,,3\n4,5,6\n7,8,9\n', 'column 1'), ('5.1,3.5,oops\n4.9,3.0,0\n', 'column 2')]) # the first line is a point with a bad cell, not a header to be thrown away
 def test_bad_csv(tmp_path, text, word):
     (tmp_path/'t.csv').write_bytes(text if isinstance(text, bytes) else text.encode())
