@@ -613,12 +613,24 @@ def save(self:DEC,
     for part in parts.values():
         if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
     header = parts | dict(format=5, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=float(getattr(self.layer_, 'alpha', self.alpha)), train_rows=self.train_rows, backprop=bool(self.backprop), train_centroids=bool(self._use.train_centroids), keep_decoder=bool(self._use.keep_decoder), own=[n for n in _LEFT if getattr(self, n) is not None], n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
-                  scale=self.scale_, n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
+                  scale=self.scale_, momentum=self.momentum_ and self.momentum_['param_groups'], n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
     arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
     if {k: v.shape for k, v in arrays.items()} != {k: v.shape for k, v in _blank(header).state_dict().items()}: raise DecError(f"a {parts['network']} with settings that its dims do not tell cannot be saved; keep the arrays you need with numpy.savez")
     arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
+    arrays |= {f'momentum.{i}.{n}': v.detach().cpu().contiguous() for i, s in (self.momentum_ or dict(state={}))['state'].items() for n, v in s.items() if v is not None}       # of a stream
     arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header, default=lambda v: v.item()))))       # numbers of numpy
+
+# %% ../nbs/05_dec.ipynb #3df81bc5
+def _momentum(groups, arrays, parameters): # the state of an optimiser, or None
+    if groups is None and not arrays: return None
+    state = {}
+    for name, v in arrays.items():
+        _, i, what = name.split('.')
+        state.setdefault(int(i), {})[what] = v
+    known = {i for g in groups for i in g['params']}
+    if not (set(state) <= known and {v.shape for v in arrays.values()} <= {p.shape for p in parameters} | {torch.Size()}): raise ValueError('momentum of no parameter')
+    return dict(state=state, param_groups=groups)
 
 # %% ../nbs/05_dec.ipynb #7bf7e1d0
 def _recipe(d):
@@ -660,9 +672,9 @@ def load(cls:DEC,
         m = cls(h['n_clusters'], method=h['method'], recipe=_recipe(h['recipe']), alpha=h['alpha'], n_init=h['n_init'], random_state=h['random_state'], device=device, precision=h['precision'])
         ae = _blank(h)
         with torch.device('meta'): layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
-        head = {k: v for k, v in t.items() if k.startswith('head.')}
+        head, momentum = ({k: v for k, v in t.items() if k.startswith(part)} for part in ('head.', 'momentum.'))
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
-        ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, 'soft_sizes', 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
+        ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, *momentum, 'soft_sizes', 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
@@ -670,7 +682,7 @@ def load(cls:DEC,
         m.backprop, m.train_centroids, m.own_ = *(bool(h[n]) for n in ('backprop', 'train_centroids')), list(h['own'])
         m.keep_decoder = bool(h['keep_decoder'])
         m.cluster, m.update_interval, m.train_rows = m.recipe.cluster, m.recipe.update_interval, h['train_rows']       # so that a fit is the same job again
-        m.n_clusters_, m.soft_sizes_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), None
+        m.n_clusters_, m.soft_sizes_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])
         m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy().copy()
         m.layer_.mu.requires_grad_(m.train_centroids)
         m.callbacks_ = None                                             # made when they are needed, as the method may be one that is not known here

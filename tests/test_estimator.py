@@ -3,6 +3,8 @@ import warnings
 from dataclasses import replace
 from functools import partial
 import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
+from safetensors import safe_open
+from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -134,9 +136,19 @@ def test_streams(tmp_path):
     assert dec.n_iter_ == dec.history_['clusters'][-1][0] and [t for t, _ in dec.history_['changes']] == sorted(t for t, _ in dec.history_['changes'])
     dec.save(tmp_path/'m.safetensors')
     woken = DEC.load(tmp_path/'m.safetensors')
-    assert np.allclose(woken.soft_sizes_, dec.soft_sizes_) and woken.partial_fit(x[:20]).labels_.shape == (20,)
+    assert np.allclose(woken.soft_sizes_, dec.soft_sizes_)
+    for model in (dec, woken): model.partial_fit(x[:20])
+    assert woken.labels_.shape == (20,) and (woken.cluster_centers_ == dec.cluster_centers_).all()      # with the momentum of the portion before
     again, fresh = dec.set_params(n_clusters=4).fit(x[:200]).partial_fit(x[200:]), small(4).fit(x[:200]).partial_fit(x[200:])
     assert (again.cluster_centers_ == fresh.cluster_centers_).all()                # nothing of the stream before is left
+
+def test_a_damaged_momentum_is_no_surprise_later(tmp_path):
+    x, _ = make_blobs()
+    small().fit(x).partial_fit(x).save(tmp_path/'m.safetensors')
+    with safe_open(tmp_path/'m.safetensors', 'pt') as f: header, arrays = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}
+    for name, change in (('momentum.99.momentum_buffer', torch.ones(3, 8)), (next(k for k in arrays if k.startswith('momentum.')), torch.ones(2, 2)), ('momentum.x', torch.ones(()))):
+        save_file(arrays | {name: change}, tmp_path/'bad.safetensors', header)
+        with pytest.raises(DecError, match='do not fit together'): DEC.load(tmp_path/'bad.safetensors')
 
 def test_a_stream_of_one_kind_still_teaches():
     "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
