@@ -12,7 +12,7 @@ from functools import wraps
 from importlib import import_module
 from dataclasses import asdict
 from pathlib import Path
-import numpy as np, torch, matplotlib, matplotlib.pyplot as plt
+import numpy as np, torch, matplotlib.pyplot as plt
 from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
@@ -189,7 +189,7 @@ def run_fit(
 @contextmanager
 def _plain(prog, again='; the same command goes on where it was'):
     "Errors that can be mended as one sentence, without a traceback"
-    backend = matplotlib.get_backend()
+    backend = plt.get_backend()
     plt.switch_backend('agg')
     try:
         with plt.rc_context(): yield

@@ -194,11 +194,12 @@ def _is_number(s):
 
 def _header(first, path):
     "The names of the columns, or None where the first line is a point"
-    numbers, counting = [c.strip() for c in first if _is_number(c)], lambda n: [[str(i) for i in range(a, a + n)] for a in (0, 1)]
+    numbers = [c.strip() for c in first if _is_number(c)]
+    counted = [[str(i) for i in range(a, a + len(numbers))] for a in (0, 1)]
     if len(numbers) == len(first):
-        if len(first) > 2 and numbers in counting(len(first)): raise DecError(f"{path}: the first line counts from {numbers[0]} to {numbers[-1]}, as pandas numbers columns; leave it out (to_csv with header=False), or put names there")
+        if len(first) > 2 and numbers == counted[0]: raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas numbers columns; leave it out (to_csv with header=False), or put names there")
         return None
-    if numbers and numbers not in counting(len(numbers)):                   # columns may be numbered
+    if numbers and numbers not in counted:                                  # columns may be numbered
         j = next(j for j, c in enumerate(first) if not _is_number(c))
         raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is no number, though other cells there are; mend it, or put a line of names above")
     return first

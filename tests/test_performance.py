@@ -74,7 +74,7 @@ def test_the_command_takes_what_stays_on_disk(tmp_path, monkeypatch):
     assert raw['fitted_on'] == 225 and want['fitted_on'] == 900 and cluster_accuracy(want['labels'].numpy(), raw['labels'].numpy()) > .99
     assert flat(ds.x).shape == (900, 2) and abs(np.corrcoef(flat(ds.x)[:, 0], PCA(2).fit_transform(x)[:, 0])[0, 1]) > .99
 
-def test_scales_are_found_in_parts(monkeypatch):
+def test_scales_are_found_in_parts():
     x = np.random.default_rng(0).random((3000, 1000), dtype=np.float32)
     tracemalloc.start(); scale_factor(np.concatenate([x]*12)); peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
     assert peak < 12*x.nbytes + 2**28                                               # the data, and no more than parts of it beside
