@@ -27,11 +27,15 @@ class Variant:
     "DEC with one thing changed"
     group:str # what kind of thing
     name:str
-    change:dict = field(default_factory=dict) # arguments of DEC; a value that is a Made is called with the data set and the seed
+    # arguments of DEC; a value that is a Made is called with the data set and the seed
+    change:dict = field(default_factory=dict)
     recipe:object = None # recipe -> recipe, if the variant needs an autoencoder of its own
-    callbacks:object = lambda dec, x: [] # the DEC that will be fitted, and the points -> callbacks of its KL phase
+    # the DEC that will be fitted, and the points -> callbacks of its KL phase
+    callbacks:object = lambda dec, x: []
     labels:object = lambda dec, ds: dec.labels_ # how the final clusters are read off
-    reported:object = None # (dec, data set) -> what a program would call its accuracy, if that is not ACC (page 15 has such programs)
+    # (dec, data set) -> what a program would call its accuracy, if that is not ACC (page 15 has
+    # such programs)
+    reported:object = None
 
 @dataclass(frozen=True)
 class Made:
@@ -64,20 +68,27 @@ def variant_cells(
         for v in variants:
             def run():
                 try: dec = run_variant(v, cells.ds, *begin(v.recipe(base) if v.recipe else base), s)
-                except Diverged: return np.zeros(cells.ds.n, int), dict(stop_reason='diverged', measured=dict(group=v.group))     # no network, no clusters: all in one
-                measured = dict(group=v.group, start_acc=cluster_accuracy(cells.ds.y, dec.kmeans_labels_)) | (dict(reported=float(v.reported(dec, cells.ds))) if v.reported else {})
+                # no network, no clusters: all in one
+                except Diverged:
+                    return (np.zeros(cells.ds.n, int),
+                            dict(stop_reason='diverged', measured=dict(group=v.group)))
+                measured = (
+                    dict(group=v.group, start_acc=cluster_accuracy(cells.ds.y, dec.kmeans_labels_))
+                    | (dict(reported=float(v.reported(dec, cells.ds))) if v.reported else {}))
                 return v.labels(dec, cells.ds), as_cell(dec)[1] | dict(measured=measured)
             cells.once(run, v.name, base.name, s, {})
 
 # %% ../nbs/14_ablations.ipynb #69c8286d
-def _untrained(init): return Made(lambda begun, ds, seed: AutoEncoder(ds.d, begun.recipe_.dims, init, seed))
+def _untrained(init):
+    return Made(lambda begun, ds, seed: AutoEncoder(ds.d, begun.recipe_.dims, init, seed))
 
 def _widened(begun, ds, seed):
     "Random weights, the last layer enlarged until the codes are as wide as trained ones"
     ae = AutoEncoder(ds.d, begun.recipe_.dims, 'uniform', seed)
     with torch.no_grad():
         last = ae.encoder[-1]
-        last.weight *= float(begun.start_codes_.std())/apply_chunked(ae.encoder, Rows(ds.x, begun.scale_)).std()
+        last.weight *= float(begun.start_codes_.std())/apply_chunked(ae.encoder,
+                                                                     Rows(ds.x, begun.scale_)).std()
     return ae
 
 def random_start(z, k, n_init, seed):
@@ -89,17 +100,24 @@ def random_start(z, k, n_init, seed):
 def minibatch_start(z, k, n_init, seed):
     "k-means that looks at 1024 points at a time"
     km = MiniBatchKMeans(k, n_init=n_init, random_state=seed).fit(z.double().numpy())
-    return dict(mu=torch.from_numpy(km.cluster_centers_).float(), labels=torch.from_numpy(km.labels_).long())
+    return dict(mu=torch.from_numpy(km.cluster_centers_).float(),
+                labels=torch.from_numpy(km.labels_).long())
 
 def _layers(noise): # greedy pretraining before the whole autoencoder, a quarter as long
-    return lambda r: replace(r, pretrain=replace(r.finetune, n_iter=max(1, r.finetune.n_iter//4), epochs=r.finetune.epochs and r.finetune.epochs/4, min_iter=r.finetune.min_iter//4, dropout=noise, average=0.))
+    return lambda r: replace(r, pretrain=replace(r.finetune, n_iter=max(1, r.finetune.n_iter//4),
+                                                 epochs=r.finetune.epochs and r.finetune.epochs/4,
+                                                 min_iter=r.finetune.min_iter//4, dropout=noise,
+                                                 average=0.))
 
+# %% ../nbs/14_ablations.ipynb #1ac36131
 START = (
     Variant('start', 'DEC'),
     Variant('start', 'no autoencoder, N(0, 0.01²)', dict(autoencoder=_untrained('normal'))),
     Variant('start', 'no autoencoder, uniform', dict(autoencoder=_untrained('uniform'))),
     Variant('start', 'no autoencoder, codes widened', dict(autoencoder=Made(_widened))),
-    Variant('start', 'autoencoder twice as long', recipe=lambda r: replace(r, finetune=replace(r.finetune, n_iter=2*r.finetune.n_iter, epochs=r.finetune.epochs and 2*r.finetune.epochs, min_iter=2*r.finetune.min_iter))),
+    Variant('start', 'autoencoder twice as long', recipe=lambda r: replace(
+        r, finetune=replace(r.finetune, n_iter=2*r.finetune.n_iter, epochs=r.finetune.epochs
+                            and 2*r.finetune.epochs, min_iter=2*r.finetune.min_iter))),
     Variant('start', 'weights N(0, 0.01²)', recipe=lambda r: replace(r, init='normal')),
     Variant('start', 'weights Xavier', recipe=lambda r: replace(r, init='xavier')),
     Variant('start', 'greedy layers first', recipe=_layers(.2)),
@@ -151,19 +169,26 @@ TARGET = (
     Variant('target', 'q^1.5', dict(target=power_target(1.5))),
     Variant('target', 'q³', dict(target=power_target(3.))),
     Variant('target', 'f from the mini-batch', dict(loss=batch_target_loss)),
-    Variant('target', 'refresh at every batch', dict(update_interval=1, tol=0., max_iter=Made(lambda begun, ds, seed: begun.recipe_.cluster.n_iter if ds.n < 20_000 else 500))),
-    Variant('target', 'refresh every epoch', dict(update_interval=Made(lambda begun, ds, seed: -(-ds.n//begun.recipe_.cluster.batch(ds.n))))),
+    Variant('target', 'refresh at every batch', dict(update_interval=1, tol=0., max_iter=Made(
+        lambda begun, ds, seed: begun.recipe_.cluster.n_iter if ds.n < 20_000 else 500))),
+    Variant('target', 'refresh every epoch',
+            dict(update_interval=Made(lambda begun, ds, seed:
+                                      -(-ds.n//begun.recipe_.cluster.batch(ds.n))))),
     Variant('target', 'refresh never', dict(update_interval=10**9)))
 
 # %% ../nbs/14_ablations.ipynb #17aab15d
-def _scaled(c, rate=False): return lambda r: replace(r, scale=c, finetune=replace(r.finetune, lr=r.finetune.lr/c**2) if rate else r.finetune)
+def _scaled(c, rate=False):
+    return lambda r: replace(r, scale=c, finetune=replace(r.finetune, lr=r.finetune.lr/c**2) if rate
+                             else r.finetune)
 
 KERNEL = (
     *(Variant('kernel', f'α = {a:g}', dict(alpha=a)) for a in (.1, 10.)),
     Variant('kernel', 'Gaussian', dict(alpha=math.inf)),
-    *(Variant('kernel', f'code of {d}', recipe=lambda r, d=d: replace(r, dims=(*r.dims[:-1], d))) for d in (2, 5, 20)),
+    *(Variant('kernel', f'code of {d}', recipe=lambda r, d=d: replace(r, dims=(*r.dims[:-1], d)))
+      for d in (2, 5, 20)),
     *(Variant('kernel', f'input × {c:g}', recipe=_scaled(c)) for c in (.2, .5, 2., 5.)),
-    *(Variant('kernel', f'input × {c:g}, rate ÷ {c**2:g}', recipe=_scaled(c, True)) for c in (.2, .5, 2., 5.)))
+    *(Variant('kernel', f'input × {c:g}, rate ÷ {c**2:g}', recipe=_scaled(c, True))
+      for c in (.2, .5, 2., 5.)))
 
 # %% ../nbs/14_ablations.ipynb #d62c6fcd
 def by_hand(batch):
@@ -181,7 +206,8 @@ class Lloyd(Callback):
 
 RULE = (
     Variant('update rule', 'equations 4 and 5 by hand', dict(loss=by_hand)),
-    Variant('update rule', "Lloyd's step for the centroids", dict(train_centroids=False), callbacks=lambda dec, x: [Lloyd(dec, x)]))
+    Variant('update rule', "Lloyd's step for the centroids", dict(train_centroids=False),
+            callbacks=lambda dec, x: [Lloyd(dec, x)]))
 
 ABLATIONS = START + PARTS + TARGET + KERNEL + RULE
 
@@ -189,7 +215,7 @@ ABLATIONS = START + PARTS + TARGET + KERNEL + RULE
 def against(
     records:list, # of one data set
     base:str='DEC', # the method to compare with
-)->list: # a row a variant, best first: mean ± sd of the paired differences in ACC and NMI, in points; numbers of seeds
+)->list: # a row a variant, best first: paired differences in ACC and NMI, in points; seeds
     "What each change adds or costs, paired over seeds"
     by = {(r['method'], r['seed']): r for r in records}
     rows = []
@@ -197,13 +223,18 @@ def against(
         pairs = [(r, by[base, s]) for (m, s), r in by.items() if m == name and (base, s) in by]
         if not pairs: continue
         diff = {k: [a[k] - b[k] for a, b in pairs] for k in ('acc', 'nmi')}
-        rows.append(dict(group=pairs[0][0].get('measured', {}).get('group', ''), change=name, ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']), ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs), mean=float(np.mean(diff['acc'])), diff=diff['acc']))
+        rows.append(dict(group=pairs[0][0].get('measured', {}).get('group', ''), change=name,
+                         ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']),
+                         ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs),
+                         mean=float(np.mean(diff['acc'])), diff=diff['acc']))
     return sorted(rows, key=lambda r: -r['mean'])
 
 def variant_rows(records:list)->list: # of against, without what is only for the plot
     "The log table"
     base = [r['acc'] for r in records if r['method'] == 'DEC']
-    return [dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', ACC=mean_sd(base), seeds=len(base))] + [{k: v for k, v in r.items() if k not in ('mean', 'diff')} for r in against(records)]
+    return ([dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', ACC=mean_sd(base),
+                  seeds=len(base))]
+            + [{k: v for k, v in r.items() if k not in ('mean', 'diff')} for r in against(records)])
 
 def show_forest(records:list, base:str='DEC'):
     "A line a variant: the difference in ACC to plain DEC, each seed a dot"

@@ -24,7 +24,8 @@ def neighbours(
     m:int=5, # neighbours of a point
 )->tuple: # distances and indices, (n, m) each, nearest first; a point is not its own neighbour
     "The `m` nearest neighbours of every point"
-    if m >= x.shape[0]: raise DecError(f"{x.shape[0]} points have no {m} neighbours each; lower n_neighbors")
+    if m >= x.shape[0]:
+        raise DecError(f"{x.shape[0]} points have no {m} neighbours each; lower n_neighbors")
     return NearestNeighbors(n_neighbors=m).fit(x).kneighbors()
 
 # %% ../nbs/10_baselines.ipynb #6dd3351d
@@ -34,10 +35,10 @@ def laplacian(
 )->sparse.csr_matrix: # (n, n); eigenvalues in [0, 2]
     "Normalised Laplacian of the neighbour graph, weights scaled locally"
     n, m = idx.shape
-    s = np.maximum(dist[:, -1], 1e-150)                                   # many times the same point
+    s = np.maximum(dist[:, -1], 1e-150)                                  # many times the same point
     g = np.exp(-dist**2/(s[:, None]*s[idx]))
     G = sparse.csr_matrix((g.ravel(), (np.repeat(np.arange(n), m), idx.ravel())), (n, n))
-    G = G.maximum(G.T)                                                    # a neighbour of one of the two is a neighbour
+    G = G.maximum(G.T)                                # a neighbour of one of the two is a neighbour
     r = sparse.diags_array(np.asarray(G.sum(1)).ravel()**-.5)
     return (sparse.eye_array(n) - r @ G @ r).tocsr()
 
@@ -63,7 +64,9 @@ def centred_products(
 )->tuple: # functions that multiply with HX and with its transpose, and the matrix XᵀHX, (d, d)
     "Products with the centred data; sparse data stays sparse"
     mean = np.asarray(x.mean(0), float).ravel()
-    if sparse.issparse(x): return lambda c: x @ c - mean @ c, lambda v: x.T @ v - np.multiply.outer(mean, v.sum(0)), (x.T @ x).toarray() - x.shape[0]*np.outer(mean, mean)
+    if sparse.issparse(x):
+        return (lambda c: x @ c - mean @ c, lambda v: x.T @ v - np.multiply.outer(mean, v.sum(0)),
+                (x.T @ x).toarray() - x.shape[0]*np.outer(mean, mean))
     x = x - mean
     return lambda c: x @ c, lambda v: x.T @ v, x.T @ x
 
@@ -82,25 +85,33 @@ def sec_operator(
     def linear(F):
         W = linalg.cho_solve(ridge, trans(F))
         return W, F.mean(0) - np.asarray(x.mean(0)).ravel() @ W
-    return LinearOperator(L.shape, matvec=lambda v: product(v.ravel()), matmat=product, dtype=float), linear
+    return LinearOperator(L.shape, matvec=lambda v: product(v.ravel()), matmat=product,
+                          dtype=float), linear
 
 # %% ../nbs/10_baselines.ipynb #26b0eb4a
 class _Spectral(ClusterMixin, BaseEstimator):
     "Eigenvectors, then k-means on their rows"
     def embed(self,
         X, # points, (n, d); array or sparse matrix
-        neighbors:tuple|None=None, # of neighbours, with at least as many as needed; None: looked for
+        # of neighbours, with at least as many as needed; None: looked for
+        neighbors:tuple|None=None,
     )->np.ndarray: # the relaxed indicator, (n, n_clusters)
         "The eigenvectors only"
         X = check_x(X).astype(np.float64)
         n, k = X.shape[0], self.n_clusters
-        if not (isinstance(k, (int, np.integer)) and 2 <= k <= n//2): raise DecError(f"n_clusters must be between 2 and half the number of points ({n}), not {k!r}")
-        for name, value in {self._param: getattr(self, self._param), 'gamma': getattr(self, 'gamma', 1.)}.items():
+        if not (isinstance(k, (int, np.integer)) and 2 <= k <= n//2):
+            raise DecError(f"n_clusters must be between 2 and half the number of points ({n}), not "
+                           f"{k!r}")
+        for name, value in {self._param: getattr(self, self._param),
+                            'gamma': getattr(self, 'gamma', 1.)}.items():
             if not value > 0: raise DecError(f"{name} must be above 0, not {value!r}")
         dist, idx = neighbors or neighbours(X, self.n_neighbors)
-        if idx.shape[0] != n or idx.shape[1] < self.n_neighbors: raise DecError(f"neighbors of {idx.shape[0]} points, {idx.shape[1]} each, were given; needed are {self.n_neighbors} for each of the {n} points")
+        if idx.shape[0] != n or idx.shape[1] < self.n_neighbors:
+            raise DecError(f"neighbors of {idx.shape[0]} points, {idx.shape[1]} each, were given; "
+                           f"needed are {self.n_neighbors} for each of the {n} points")
         self.n_features_in_ = X.shape[1]
-        return self._embed(X, dist[:, :self.n_neighbors], idx[:, :self.n_neighbors], check_random_state(self.random_state))
+        return self._embed(X, dist[:, :self.n_neighbors], idx[:, :self.n_neighbors],
+                           check_random_state(self.random_state))
     def fit(self,
         X, # points, (n, d); array or sparse matrix
         y=None, # ignored
@@ -113,7 +124,8 @@ class _Spectral(ClusterMixin, BaseEstimator):
 
 # %% ../nbs/10_baselines.ipynb #65a8bc33
 class SEC(_Spectral):
-    "Spectral embedded clustering (Nie, Zeng, Tsang, Xu, Zhang, IEEE Transactions on Neural Networks 2011)"
+    """Spectral embedded clustering (Nie, Zeng, Tsang, Xu, Zhang, IEEE Transactions on Neural
+    Networks 2011)"""
     _param = 'mu'
     def __init__(self,
         n_clusters:int=8,
@@ -123,18 +135,25 @@ class SEC(_Spectral):
         n_init:int=20, # restarts of k-means on the eigenvectors
         random_state=None, # int or RandomState
     ):
-        self.n_clusters, self.mu, self.gamma, self.n_neighbors, self.n_init, self.random_state = n_clusters, mu, gamma, n_neighbors, n_init, random_state
+        self.n_clusters, self.mu, self.gamma, self.n_neighbors = n_clusters, mu, gamma, n_neighbors
+        self.n_init, self.random_state = n_init, random_state
     def _embed(self, X, dist, idx, rng):
         A, linear = sec_operator(X, laplacian(dist, idx), self.mu, self.gamma)
         top = LinearOperator(A.shape, matvec=lambda v: 2*v - A @ v, dtype=float)
-        try: F = eigsh(top, self.n_clusters, which='LA', tol=1e-8, v0=rng.standard_normal(len(idx)), ncv=min(len(idx), max(60, 4*self.n_clusters)))[1]
-        except ArpackNoConvergence as e: raise DecError(f"SEC: only {len(e.eigenvalues)} of {self.n_clusters} eigenvectors were found; try a larger mu or more n_neighbors") from e
+        try:
+            F = eigsh(top, self.n_clusters, which='LA', tol=1e-8, v0=rng.standard_normal(len(idx)),
+                      ncv=min(len(idx), max(60, 4*self.n_clusters)))[1]
+        except ArpackNoConvergence as e:
+            raise DecError(f"SEC: only {len(e.eigenvalues)} of {self.n_clusters} eigenvectors were "
+                           f"found; try a larger mu or more n_neighbors") from e
         self.coef_, self.intercept_ = linear(F)
         return F
     def predict(self, X): # points, (m, d) -> clusters, (m,), by the linear map
         check_is_fitted(self)
         X = check_x(X).astype(np.float64)
-        if X.shape[1] != self.n_features_in_: raise DecError(f"X has {X.shape[1]} features, but SEC is expecting {self.n_features_in_} features as input")
+        if X.shape[1] != self.n_features_in_:
+            raise DecError(f"X has {X.shape[1]} features, but SEC is expecting "
+                           f"{self.n_features_in_} features as input")
         return self.kmeans_.predict(unit_rows(X @ self.coef_ + self.intercept_))
 
 # %% ../nbs/10_baselines.ipynb #d0cf37aa
@@ -151,14 +170,17 @@ def ldmgi_matrix(
     H = np.eye(m) - 1/m
     def local(rows):
         xi = x[rows.ravel()]
-        xi = H @ (xi.toarray() if sparse.issparse(xi) else xi).reshape(len(rows), m, -1)         # (size, m, d)
+        # (size, m, d)
+        xi = H @ (xi.toarray() if sparse.issparse(xi) else xi).reshape(len(rows), m, -1)
         return H @ np.linalg.inv(xi @ xi.transpose(0, 2, 1) + lam*np.eye(m)) @ H
     entries = np.concatenate([local(at[i:i + size]) for i in range(0, n, size)])
-    return sparse.csr_matrix((entries.ravel(), (np.repeat(at, m, 1).ravel(), np.tile(at, m).ravel())), (n, n))
+    return sparse.csr_matrix((entries.ravel(),
+                              (np.repeat(at, m, 1).ravel(), np.tile(at, m).ravel())), (n, n))
 
 # %% ../nbs/10_baselines.ipynb #c58ba8d5
 class LDMGI(_Spectral):
-    "Local discriminant models and global integration (Yang, Xu, Nie, Yan, Zhuang, IEEE Transactions on Image Processing 2010)"
+    """Local discriminant models and global integration (Yang, Xu, Nie, Yan, Zhuang, IEEE
+    Transactions on Image Processing 2010)"""
     _param = 'lam'
     def __init__(self,
         n_clusters:int=8,
@@ -167,7 +189,8 @@ class LDMGI(_Spectral):
         n_init:int=20, # restarts of k-means on the eigenvectors
         random_state=None, # int or RandomState
     ):
-        self.n_clusters, self.lam, self.n_neighbors, self.n_init, self.random_state = n_clusters, lam, n_neighbors, n_init, random_state
+        self.n_clusters, self.lam, self.n_neighbors = n_clusters, lam, n_neighbors
+        self.n_init, self.random_state = n_init, random_state
     def _embed(self, X, dist, idx, rng):
         A = ldmgi_matrix(X, idx, self.lam)
         diag = A.diagonal()
@@ -176,12 +199,16 @@ class LDMGI(_Spectral):
         def residual(vals, F): return np.linalg.norm(A @ F - F*vals, axis=0).max()
         if n >= 10*(k + 5):                                               # enough for LOBPCG
             with warnings.catch_warnings():
-                warnings.simplefilter('ignore', UserWarning)              # it grumbles about the vectors beyond the k-th, too
-                vals, F = lobpcg(A, rng.standard_normal((n, k + 5)), M=sparse.diags_array(1/diag), largest=False, tol=1e-4, maxiter=2000)
+                # it grumbles about the vectors beyond the k-th, too
+                warnings.simplefilter('ignore', UserWarning)
+                vals, F = lobpcg(A, rng.standard_normal((n, k + 5)), M=sparse.diags_array(1/diag),
+                                 largest=False, tol=1e-4, maxiter=2000)
             F, vals = F[:, at := np.argsort(vals)[:k]], vals[at]
             if residual(vals, F) < .01: return F
-        vals, F = eigsh(A.tocsc(), k, sigma=-1e-6, v0=rng.standard_normal(n))              # factorises A
-        if not (rest := residual(vals, F)) < .01: raise DecError(f"LDMGI: the eigenvectors did not settle (residual {rest:.2g}); take a larger lam, or remove points that are nearly equal to others")
+        vals, F = eigsh(A.tocsc(), k, sigma=-1e-6, v0=rng.standard_normal(n))         # factorises A
+        if not (rest := residual(vals, F)) < .01:
+            raise DecError(f"LDMGI: the eigenvectors did not settle (residual {rest:.2g}); take a "
+                           f"larger lam, or remove points that are nearly equal to others")
         return F
 
 # %% ../nbs/10_baselines.ipynb #a58b5199

@@ -27,7 +27,9 @@ class Combined:
     alpha:object=.5 # a number from 0 to 1, or a function of the share of the run that is over
     def at(self, done): # α when that share of the run is over
         a = self.alpha(done) if callable(self.alpha) else self.alpha
-        if not 0 <= a <= 1: raise DecError(f"alpha weighs one loss against the other, so it lies between 0 and 1, not at {a!r}")
+        if not 0 <= a <= 1:
+            raise DecError(f"alpha weighs one loss against the other, so it lies between 0 and 1, "
+                           f"not at {a!r}")
         return a
     def __call__(self, batch):
         a = self.at(batch.done)
@@ -50,7 +52,8 @@ class Rising:
     end:float # its last value
     start:float=.4 # share of the run after which it rises
     until:float=.8 # share of the run after which it stays
-    def __call__(self, done): return self.end*min(1., max(0., (done - self.start)/(self.until - self.start)))
+    def __call__(self, done):
+        return self.end*min(1., max(0., (done - self.start)/(self.until - self.start)))
 
 def cluster_again(
     dec, # a DEC that is being fitted
@@ -73,7 +76,8 @@ class Restart(Callback):
         if self.over or trainer.t < self.at*trainer.n_iter: return
         self.over = True
         cluster_again(self.dec, self.x)
-        next(cb for cb in trainer.callbacks if isinstance(cb, Refresh)).renew()         # p from the new centroids
+        # p from the new centroids
+        next(cb for cb in trainer.callbacks if isinstance(cb, Refresh)).renew()
     def state_dict(self): return dict(over=self.over)
     def load_state_dict(self, s): self.over = s['over']
 
@@ -88,11 +92,16 @@ def planned(
     recipe, # Recipe
     seed:int,
 )->dict: # arguments of DEC
-    "KL(P‖Q) and reconstruction under a plan; the clustering part begins at rate 0.1 for all, so that with α = 0.1 KL moves the codes at its own rate of 0.01"
+    """KL(P‖Q) and reconstruction under a plan; the clustering part begins at rate 0.1 for all,
+    so that with α = 0.1 KL moves the codes at its own rate of 0.01"""
     stage = replace(recipe.cluster, lr=.1)
-    if plan == PLANS[0]: return dict(loss=Combined(dec_loss, kept, alpha), keep_decoder=True, cluster=stage)
-    n = recipe.finetune.iterations(ds.n) + stage.iterations(ds.n)                    # as many batches as the two phases have
-    whole = dict(autoencoder=AutoEncoder(ds.d, recipe.dims, recipe.init, seed), cluster=replace(stage, n_iter=n, batch_size=recipe.finetune.batch(ds.n)), tol=0., keep_decoder=True)
+    if plan == PLANS[0]:
+        return dict(loss=Combined(dec_loss, kept, alpha), keep_decoder=True, cluster=stage)
+    # as many batches as the two phases have
+    n = recipe.finetune.iterations(ds.n) + stage.iterations(ds.n)
+    whole = dict(autoencoder=AutoEncoder(ds.d, recipe.dims, recipe.init, seed),
+                 cluster=replace(stage, n_iter=n, batch_size=recipe.finetune.batch(ds.n)), tol=0.,
+                 keep_decoder=True)
     if plan == PLANS[1]: return whole | dict(loss=Combined(dec_loss, kept, alpha))
     return whole | dict(loss=Combined(dec_loss, kept, Rising(alpha)), callbacks=restarting)
 
@@ -123,9 +132,13 @@ def combining_rows(records:list)->list: # a row for each plan
 def show_plans(records:list): # of combining_cells
     "ACC, mean over seeds, over plan and α"
     alphas = sorted({r['params']['alpha'] for r in records})
-    table = np.array([[100*np.mean([r['acc'] for r in records if r['params'] == dict(plan=p, alpha=a)]) for a in alphas] for p in PLANS])
+    table = np.array([[100*np.mean([r['acc'] for r in records if r['params']
+                                    == dict(plan=p, alpha=a)]) for a in alphas] for p in PLANS])
     fig, ax = plt.subplots(figsize=(5, 1.9))
     ax.imshow(table, cmap='viridis', aspect='auto')
-    for (i, j), v in np.ndenumerate(table): ax.text(j, i, f'{v:.0f}', ha='center', va='center', color='w' if v < (table.min() + table.max())/2 else 'k')
-    ax.set(xticks=range(len(alphas)), xticklabels=[f'{a:g}' for a in alphas], yticks=range(len(PLANS)), yticklabels=PLANS, xlabel='α at the end')
+    for (i, j), v in np.ndenumerate(table):
+        ax.text(j, i, f'{v:.0f}', ha='center', va='center',
+                color='w' if v < (table.min() + table.max())/2 else 'k')
+    ax.set(xticks=range(len(alphas)), xticklabels=[f'{a:g}' for a in alphas],
+           yticks=range(len(PLANS)), yticklabels=PLANS, xlabel='α at the end')
     return fig

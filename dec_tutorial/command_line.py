@@ -16,10 +16,13 @@ import numpy as np, torch, matplotlib.pyplot as plt
 from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
-from .data import DecError, Dataset, as_image, atomic_path, load_data, on_disk, scale_factor, set_theme, show_samples, thinned
-from .training import Checkpoint, Rows, first_only, pick_device, precision_used, worker, workers
+from .data import (DecError, Dataset, as_image, atomic_path, load_data, on_disk,
+                               scale_factor, set_theme, show_samples, thinned)
+from .training import (Checkpoint, Rows, first_only, pick_device, precision_used,
+                                   worker, workers)
 from .dec import DEC, job_key, method_name, show_training
-from .evaluation import flat, make_record, show_confidence, show_contingency, show_flat, show_top, text_table, write_records
+from .evaluation import (flat, make_record, show_confidence, show_contingency,
+                                     show_flat, show_top, text_table, write_records)
 
 # %% ../nbs/07_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -28,19 +31,27 @@ def raw_kmeans(
     n_init:int=20, # restarts
     seed:int=0,
 )->dict: # labels, (n,); iterations; seconds; fitted_on, how many points
-    "k-means on the points as they are: the baseline of the paper's table 2; fitted on `thinned` points if they lie on disk"
+    """k-means on the points as they are: the baseline of the paper's table 2; fitted on
+    `thinned` points if they lie on disk"""
     t, some = time.perf_counter(), thinned(x) if on_disk(x) else x
     km = KMeans(k, n_init=n_init, random_state=seed).fit(some)
-    labels = km.labels_ if some.shape == x.shape else np.concatenate([km.predict(part) for part in np.array_split(x, math.ceil(len(x)/len(some)))])
-    return dict(labels=torch.from_numpy(labels.astype(np.int64)), iterations=int(km.n_iter_), seconds=time.perf_counter() - t, fitted_on=some.shape[0])
+    labels = km.labels_ if some.shape == x.shape else np.concatenate(
+        [km.predict(part) for part in np.array_split(x, math.ceil(len(x)/len(some)))])
+    return dict(labels=torch.from_numpy(labels.astype(np.int64)), iterations=int(km.n_iter_),
+                seconds=time.perf_counter() - t, fitted_on=some.shape[0])
 
 # %% ../nbs/07_command_line.ipynb #e4f94c75
 def _records(ds, dec, raw, common):
     "The three rows as records; the seconds of a row are those of everything it needs"
     ae, km, cl = (dec.seconds_[s] for s in ('autoencoder', 'kmeans', 'clusters'))
-    rows = [('k-means', raw['labels'].numpy(), dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
-            ('AE+k-means', dec.kmeans_labels_, dict(iterations=sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes')), reconstruction=dec.reconstruction_, seconds=ae + km)),
-            (dec.method, dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
+    rows = [('k-means', raw['labels'].numpy(),
+             dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
+            ('AE+k-means', dec.kmeans_labels_,
+             dict(iterations=sum(h[-1][0] for n, h in dec.history_.items()
+                                 if n not in ('clusters', 'changes')),
+                  reconstruction=dec.reconstruction_, seconds=ae + km)),
+            (dec.method, dec.labels_,
+             dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
     out = [make_record('fit', ds.name, ds.n, m, ds.y, l, **(common | more)) for m, l, more in rows]
     if (m := raw.get('fitted_on', ds.n)) < ds.n: out[0]['measured'] = dict(fitted_on=m)
     return [r | dict(seconds=round(r['seconds'], 1)) for r in out]
@@ -48,10 +59,14 @@ def _records(ds, dec, raw, common):
 def _table(records, dec, x):
     "What is printed: scores where classes are known, else sizes and confidence"
     if records[0]['acc'] is not None:
-        return text_table([dict(method=r['method']) | {k.upper(): 100*r[k] for k in ('acc', 'nmi', 'ari')} | dict(seconds=r['seconds']) for r in records])
+        return text_table([dict(method=r['method'])
+                           | {k.upper(): 100*r[k] for k in ('acc', 'nmi', 'ari')}
+                           | dict(seconds=r['seconds']) for r in records])
     q = dec.predict_proba(x)
     c = q.argmax(1)
-    return text_table([dict(cluster=j, points=int((c == j).sum()), confidence=100*float(q[c == j, j].mean()) if (c == j).any() else None) for j in range(q.shape[1])])
+    return text_table([dict(cluster=j, points=int((c == j).sum()),
+                            confidence=100*float(q[c == j, j].mean()) if (c == j).any() else None)
+                       for j in range(q.shape[1])])
 
 # %% ../nbs/07_command_line.ipynb #ea0b9011
 def _reconstructions(ds, dec, m=12):
@@ -61,48 +76,105 @@ def _reconstructions(ds, dec, m=12):
     dec.autoencoder_.to(dec.layer_.mu.device)
     fig, axs = plt.subplots(2, m, figsize=(.6*m, 1.4))
     for col, pair in zip(axs.T, zip(x, y)):
-        for ax, v in zip(col, pair): ax.imshow(as_image(v.numpy()/dec.scale_, ds.image_shape).clip(0, None)); ax.axis('off')
+        for ax, v in zip(col, pair):
+            ax.imshow(as_image(v.numpy()/dec.scale_, ds.image_shape).clip(0, None))
+            ax.axis('off')
     return fig
 
+# %% ../nbs/07_command_line.ipynb #00bd2814
 def _pictures(ds, dec, q):
     "(file, caption, function that draws) of everything there is to see"
-    stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)), (dec.method, flat(dec.transform(ds.x)))]
-    out = [('embedding', f'The points in the plane of their two largest principal components, coloured by cluster: as they came, as the autoencoder codes them, and after {dec.method}.', lambda: show_flat(stations, dec.labels_)),
-           ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a share q in every cluster, from 0 to 1 and 1 together, and its largest is counted here.', lambda: show_confidence(q)),
-           ('training', 'The last phase: loss, and share of points that changed their cluster from one refresh of the target to the next; below the dashed line training ends. A loss that rises is no failure, for its target is made anew at every refresh.', lambda: show_training(dec))]
-    if hasattr(dec, 'k_curve_'): out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in the other half, over their number; the largest number above the line was taken.', lambda: import_module('dec_tutorial.how_many').show_k_curve(dec.k_curve_)))
-    if ds.y is not None: out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is wrong.', lambda: show_contingency(ds.y, dec.labels_, ds.classes)))
+    stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)),
+                (dec.method, flat(dec.transform(ds.x)))]
+    out = [('embedding', f'The points in the plane of their two largest principal components, '
+            f'coloured by cluster: as they came, as the autoencoder codes them, and after '
+            f'{dec.method}.', lambda: show_flat(stations, dec.labels_)),
+           ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a '
+            'share q in every cluster, from 0 to 1 and 1 together, and its largest is counted '
+            'here.', lambda: show_confidence(q)),
+           ('training', 'The last phase: loss, and share of points that changed their cluster from '
+            'one refresh of the target to the next; below the dashed line training ends. A loss '
+            'that rises is no failure, for its target is made anew at every refresh.',
+            lambda: show_training(dec))]
+    if hasattr(dec, 'k_curve_'):
+        how_many = import_module('dec_tutorial.how_many')
+        out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in '
+                       'the other half, over their number; the largest number above the line was '
+                       'taken.', lambda: how_many.show_k_curve(dec.k_curve_)))
+    if ds.y is not None:
+        out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is '
+                       'wrong.', lambda: show_contingency(ds.y, dec.labels_, ds.classes)))
     if ds.image_shape and not sparse.issparse(ds.x):
-        out[:0] = [('top', 'The ten points that each cluster is surest of.', lambda: show_top(ds.x, q, ds.image_shape)), ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
-                   ('reconstructions', f'Points, and what the decoder makes of their codes at the end. {dec.method} {"went on training it" if dec._use.keep_decoder else "changed the encoder and not the decoder, so they no longer fit together"}.', lambda: _reconstructions(ds, dec))]
+        decoder = ('went on training it' if dec._use.keep_decoder else
+                   'changed the encoder and not the decoder, so they no longer fit together')
+        out[:0] = [('top', 'The ten points that each cluster is surest of.',
+                    lambda: show_top(ds.x, q, ds.image_shape)),
+                   ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
+                   ('reconstructions', 'Points, and what the decoder makes of their codes at the '
+                    f'end. {dec.method} {decoder}.', lambda: _reconstructions(ds, dec))]
     return out
 
 # %% ../nbs/07_command_line.ipynb #658bb2a5
 def _reading(records): # what the table says, in a sentence
     first, last = records[0], records[-1]
-    if last['acc'] is None: return 'Confidence, in %, is the mean over the points of a cluster of their share q in it: how sure DEC is, not how right.'
-    words = 'ACC: share of points in the right cluster under the best one-to-one naming of clusters by classes. NMI and ARI: agreement of the two partitions. All in %. Seconds count everything that a row is made from.'
-    return words + (' On these points k-means alone is ahead: prefer it, or train longer.' if first['acc'] > last['acc'] else '')
+    if last['acc'] is None:
+        return ('Confidence, in %, is the mean over the points of a cluster of their share q in '
+                'it: how sure DEC is, not how right.')
+    words = ('ACC: share of points in the right cluster under the best one-to-one naming of '
+             'clusters by classes. NMI and ARI: agreement of the two partitions. All in %. Seconds '
+             'count everything that a row is made from.')
+    return words + (' On these points k-means alone is ahead: prefer it, or train longer.'
+                    if first['acc'] > last['acc'] else '')
 
-_PAGE = '''<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}h1{{font-weight:600}}table{{border-collapse:collapse;margin:1rem 0}}
-th,td{{padding:.3rem .9rem;border-bottom:1px solid #ddd;text-align:right}}th:first-child,td:first-child{{text-align:left}}figure{{margin:2rem 0}}img{{max-width:100%}}figcaption{{color:#555}}
-pre{{background:#f5f5f5;padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere}}</style></head><body><h1>{title}</h1><p>{intro}</p>{table}{map}{figures}<h2>How it was made</h2><pre>{how}</pre></body></html>'''
+_PAGE = '''<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
+<style>
+body{{font:16px/1.5 system-ui,sans-serif; max-width:56rem; margin:2rem auto; padding:0 1rem;
+  color:#222; background:#fff}}
+h1{{font-weight:600}}
+table{{border-collapse:collapse; margin:1rem 0}}
+th,td{{padding:.3rem .9rem; border-bottom:1px solid #ddd; text-align:right}}
+th:first-child,td:first-child{{text-align:left}}
+figure{{margin:2rem 0}} img{{max-width:100%}} figcaption{{color:#555}}
+pre{{background:#f5f5f5; padding:.7rem; white-space:pre-wrap; overflow-wrap:anywhere}}
+</style></head>
+<body><h1>{title}</h1><p>{intro}</p>{table}{map}{figures}
+<h2>How it was made</h2><pre>{how}</pre></body></html>'''
 
+# %% ../nbs/07_command_line.ipynb #18245a41
 def _html_table(text):
-    rows = [[html.escape(c.strip()) for c in line.strip('| ').split('|')] for i, line in enumerate(text.splitlines()) if i != 1]
+    rows = [[html.escape(c.strip()) for c in line.strip('| ').split('|')]
+            for i, line in enumerate(text.splitlines()) if i != 1]
     tr = lambda r, tag: '<tr>' + ''.join(f'<{tag}>{c}</{tag}>' for c in r) + '</tr>'
     return '<table>' + tr(rows[0], 'th') + ''.join(tr(r, 'td') for r in rows[1:]) + '</table>'
 
 def _report(ds, dec, table, pictures, records):
-    fig = lambda png, caption: f'<figure><img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
-    intro = f'{ds!r}; {dec.n_clusters_} clusters{", the largest number that came again in another half of the points" if hasattr(dec, "k_curve_") else ""}. The last phase took {dec.n_iter_} mini-batches and ended by {"tolerance: hardly any point changed its cluster any more" if dec.stop_reason_ == "tol" else "its limit of iterations, before the clusters had settled"}.'
-    way = '<h2>The last phase, moment by moment</h2><p>A dot is a point of the data (up to 500 are drawn), its colour the cluster it is in at that moment; the plane is that of the two principal components of the last codes. Press play, or point at a dot. Clusters that overlap here may still lie apart in the other dimensions.</p>' + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
-    how = '\n'.join(f'{k}: {records[-1][k]}' for k in ('command', 'recipe', 'seed', 'params', 'device', 'precision', 'versions', 'date'))
-    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}', intro=html.escape(intro), table=_html_table(table) + f'<p>{html.escape(_reading(records))}</p>', map=way, figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
+    fig = (lambda png, caption: f'<figure><img '
+           f'src="data:image/png;base64,{base64.b64encode(png).decode()}" '
+           f'alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>')
+    chosen = (', the largest number that came again in another half of the points'
+              if hasattr(dec, 'k_curve_') else '')
+    end = ('tolerance: hardly any point changed its cluster any more' if dec.stop_reason_ == 'tol'
+           else 'its limit of iterations, before the clusters had settled')
+    intro = (f'{ds!r}; {dec.n_clusters_} clusters{chosen}. The last phase took {dec.n_iter_} '
+             f'mini-batches and ended by {end}.')
+    way = ('<h2>The last phase, moment by moment</h2><p>A dot is a point of the data (up to 500 '
+           'are drawn), its colour the cluster it is in at that moment; the plane is that of the '
+           'two principal components of the last codes. Press play, or point at a dot. Clusters '
+           'that overlap here may still lie apart in the other dimensions.</p>'
+           + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x,
+                                                             ds.image_shape))
+    how = '\n'.join(f'{k}: {records[-1][k]}' for k in ('command', 'recipe', 'seed', 'params',
+                                                       'device', 'precision', 'versions', 'date'))
+    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}',
+                        intro=html.escape(intro), table=_html_table(table)
+                        + f'<p>{html.escape(_reading(records))}</p>', map=way,
+                        figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
 
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
-_PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top', 'reconstructions'}
+_PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top',
+             'reconstructions'}
 
 def _assignments(q, path): # a line for every point
     with atomic_path(path) as tmp, open(tmp, 'w', newline='') as f:
@@ -111,29 +183,39 @@ def _assignments(q, path): # a line for every point
         w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
 
 def _write_all(ds, dec, records, table, out):
-    "record.json, model.safetensors, assignments.csv, the pictures and report.html, each whole or not at all"
+    """record.json, model.safetensors, assignments.csv, the pictures and report.html, each whole
+    or not at all"""
     set_theme()
     q = dec.predict_proba(ds.x)
     pictures, drawn = [], _pictures(ds, dec, q)
     for name, caption, draw in drawn:
         fig = draw()
-        with atomic_path(out/f'{name}.png') as tmp: fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
+        with atomic_path(out/f'{name}.png') as tmp:
+            fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
         plt.close(fig)
         pictures.append(((out/f'{name}.png').read_bytes(), caption))
-    for name in _PICTURES - {name for name, *_ in drawn}: (out/f'{name}.png').unlink(missing_ok=True)      # of another job in this folder
+    # of another job in this folder
+    for name in _PICTURES - {name for name, *_ in drawn}:
+        (out/f'{name}.png').unlink(missing_ok=True)
     _assignments(q, out/'assignments.csv')
-    if ds.names and len({*ds.names}) == ds.d: dec.feature_names_in_ = np.array(ds.names, dtype=object)
+    if ds.names and len({*ds.names}) == ds.d:
+        dec.feature_names_in_ = np.array(ds.names, dtype=object)
     dec.save(out/'model.safetensors')
-    with atomic_path(out/'report.html') as tmp: tmp.write_text(_report(ds, dec, table, pictures, records), encoding='utf-8')
+    with atomic_path(out/'report.html') as tmp:
+        tmp.write_text(_report(ds, dec, table, pictures, records), encoding='utf-8')
     write_records(records, out/'record.json')
+    for f in out.glob('.*.part'): f.unlink(missing_ok=True)  # what a kill while writing left behind
 
 # %% ../nbs/07_command_line.ipynb #6d37f2e3
 def _estimator(ds, n_clusters, method, **args):
     "The `DEC` for a data set; whatever can be wrong is said now, before an hour is spent"
     k = ds.n_classes if n_clusters is None else n_clusters
-    if k is None: raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with --n_clusters, or --n_clusters auto")
+    if k is None:
+        raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with "
+                       f"--n_clusters, or --n_clusters auto")
     if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
-    shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)        # page 23
+    # page 23
+    shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)
     dec = DEC(k, method=method, **shape, **args)
     r = dec._settings(sparse.issparse(ds.x))
     if r.train_part: dec.set_params(train_rows=ds.n_train)
@@ -144,7 +226,9 @@ def _out_folder(out):
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out/'.writable').touch(); (out/'.writable').unlink(missing_ok=True)
-    except OSError as e: raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with --out") from e
+    except OSError as e:
+        raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with "
+                       f"--out") from e
     return out
 
 # %% ../nbs/07_command_line.ipynb #efdddc9e
@@ -161,28 +245,31 @@ def run_fit(
     device:str='auto',
     prec:str='auto', # precision of matrix products
     command:str|None=None, # for the record
-)->tuple: # the fitted DEC, its records, and a table to print (None on all but the first of several workers)
+)->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     dev, out = pick_device(device), Path(out)
     used = precision_used(prec, dev)
-    dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, random_state=seed, device=device, precision=prec)
-    k, what = dec.n_clusters, dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec, rows=dec.train_rows)
-    with workers(dev):                                                      # one, unless torchrun started several
+    limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
+    dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
+                        device=device, precision=prec, **limits)
+    what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec,
+                rows=dec.train_rows)
+    with workers(dev):                                        # one, unless torchrun started several
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
-        raw = lambda k: ck.once('raw k-means', lambda: first_only(lambda: raw_kmeans(ds.x, k, seed=seed)))
-        if k != 'auto': raw(k)
+        alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
+        raw = lambda k: ck.once('raw k-means', lambda: alone(k))
+        if dec.n_clusters != 'auto': raw(dec.n_clusters)
         follow = lambda d, x: [import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
         dec.set_params(checkpoint=ck, callbacks=follow).fit(ds.x, more=ds.more)
         raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
-    given = {n: v for n, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items() if v is not None}
-    common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used, device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
+    given = {n: v for n, v in (dict(n_clusters=n_clusters) | limits).items() if v is not None}
+    common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used,
+                  device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
     records = _records(ds, dec, raw, common)
     table = _table(records, dec, ds.x)
-    _write_all(ds, dec, records, table, out)
-    ck.clear()
-    for f in out.glob('.*.part'): f.unlink(missing_ok=True)                 # what a kill while writing left behind
+    _write_all(ds, dec, records, table, out); ck.clear()
     return dec, records, table
 
 # %% ../nbs/07_command_line.ipynb #730e5f6b
@@ -194,17 +281,20 @@ def _plain(prog, again='; the same command goes on where it was'):
     try:
         with plt.rc_context(): yield
     except DecError as e: sys.exit(f'{prog}: {e}')
-    except MemoryError: sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
+    except MemoryError:
+        sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped{again}')
-    finally: plt.switch_backend(backend)                                    # called from Python, it leaves figures as they were
+    finally: plt.switch_backend(backend)        # called from Python, it leaves figures as they were
 
 # %% ../nbs/07_command_line.ipynb #c0mmand1
 def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
-    return script.Param(help, type, **kw) if hasattr(script, 'Param') else typing.Annotated[type, help, kw]
+    return (script.Param(help, type, **kw) if hasattr(script, 'Param')
+            else typing.Annotated[type, help, kw])
 
 def _number_or_auto(text):
     try: return text if text == 'auto' else int(text)
-    except ValueError: raise argparse.ArgumentTypeError(f"{text!r} is no whole number, and not auto") from None
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, and not auto") from None
 
 def _command(func):
     "Called without arguments, `func` reads the command line"
@@ -215,7 +305,8 @@ def _command(func):
         known = p._option_string_actions
         def spell(a): # --n_clusters and --n-clusters are the same
             flag, eq, value = a.partition('=')
-            both = [flag, '--' + flag[2:].replace('-', '_'), '--' + flag[2:].replace('_', '-')] if flag.startswith('--') else []
+            both = ([flag, '--' + flag[2:].replace('-', '_'), '--' + flag[2:].replace('_', '-')]
+                    if flag.startswith('--') else [])
             return next((f for f in both if f in known), flag) + eq + value
         given = vars(p.parse_args([spell(a) for a in sys.argv[1:]]))
         return func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
@@ -224,44 +315,66 @@ def _command(func):
 # %% ../nbs/07_command_line.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
     if not ds.names or ds.image_shape or ds.d < 2: return
-    s = np.einsum('ij,ij->j', ds.x, ds.x, dtype=float)                      # sum of squares of each column
-    if s.max() > .9*s.sum(): yield f"column {ds.names[s.argmax()]!r} has numbers so much larger than the others ({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it alone; if that is not meant, standardise the columns"
+    s = np.einsum('ij,ij->j', ds.x, ds.x, dtype=float)               # sum of squares of each column
+    if s.max() > .9*s.sum():
+        yield (f"column {ds.names[s.argmax()]!r} has numbers so much larger than the others "
+               f"({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it "
+               f"alone; if that is not meant, standardise the columns")
 
+def _said(name, data, options): # the command that repeats a run; options: name -> (value, usual)
+    unusual = [w for n, (v, usual) in options.items() if v != usual for w in (f'--{n}', v)]
+    return shlex.join(map(str, [name, data, *unusual]))
+
+# %% ../nbs/07_command_line.ipynb #d6b537dc
 @_command
 def dec_fit(
-    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, .npy or .csv file (a column y, label, class or target is taken for classes)', str, opt=False, nargs='?')='digits',
-    method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
+    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
+              '.npy or .csv file (a column y, label, class or target is taken for classes)', str,
+              opt=False, nargs='?')='digits',
+    method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
+                'ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',
     seed:_arg('of everything random', int)=0,
-    n_clusters:_arg('number of clusters, or auto; default: as many as there are classes', _number_or_auto)=None,
-    out:_arg('folder for the results; default: dec_runs/DATA-RECIPE-SEED, or dec_runs/DATA-METHOD-RECIPE-SEED', str)=None,
-    update_interval:_arg("mini-batches between two refreshes of the target, the paper's λ; default: the recipe's", int)=None,
-    ae_iter:_arg("mini-batches of the autoencoder, and of each greedy layer; default: the recipe's", int)=None,
+    n_clusters:_arg('a number or auto; default: as many as there are classes', _number_or_auto)=None,
+    out:_arg('folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED', str)=None,
+    update_interval:_arg("mini-batches between two refreshes, λ; default: the recipe's", int)=None,
+    ae_iter:_arg("mini-batches of the autoencoder's stages; default: the recipe's", int)=None,
     max_iter:_arg("most mini-batches of the KL phase; default: the recipe's", int)=None,
     root:_arg('folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache', str)=None,
     no_download:_arg('never fetch data from the network', bool)=False,
     device:_arg('auto, cpu or cuda', str)='auto',
     precision:_arg('auto, float32 or bf16', str)='auto',
 ):
-    "Cluster DATA with DEC: prints a table, leaves records, model, pictures and a report in a folder"
+    "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
     with _plain('dec_fit'):
         ds = load_data(data, root, not no_download)
         method = method_name(method)
-        folder = Path(out or f"dec_runs/{ds.name}-{recipe if method == 'DEC' else f'{method}-{recipe}'}-{seed}")
-        words = ['dec_fit', data, *([] if method == 'DEC' else ['--method', method]), '--recipe', recipe, '--seed', seed]
-        for name, v in dict(n_clusters=n_clusters, update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter).items(): words += [f'--{name}', v] if v is not None else []
-        words += [w for name, v in (('--device', device), ('--precision', precision)) if v != 'auto' for w in (name, v)]
+        how = recipe if method == 'DEC' else f'{method}-{recipe}'
+        folder = Path(out or f'dec_runs/{ds.name}-{how}-{seed}')
+        said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
+                    n_clusters=(n_clusters, None), update_interval=(update_interval, None),
+                    ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
+                    precision=(precision, 'auto'))
         if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
-        dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval, ae_iter, max_iter, device, precision, shlex.join(map(str, words)))
-        if table: print(f"\n{table}\n\n{f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''}stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open {folder/'report.html'}; {folder/'assignments.csv'} has the cluster of every row")
+        dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
+                                ae_iter, max_iter, device, precision, _said('dec_fit', data, said))
+        if table:
+            chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
+            print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open "
+                  f"{folder/'report.html'}; {folder/'assignments.csv'} has the cluster of every row")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
     names = [*vars(dec).pop('feature_names_in_', ())]
     if not names or not ds.names: return ds.x
-    missing, extra = [n for n in names if n not in ds.names], [n for n in ds.names if n not in names]
+    missing = [n for n in names if n not in ds.names]
+    extra = [n for n in ds.names if n not in names]
     if missing or extra:
-        raise DecError(f"{ds.name} " + ' and '.join(f"{verb} {', '.join(map(repr, which[:5]))}{' …' if len(which) > 5 else ''}" for verb, which in (('lacks', missing), ('has, beyond the columns of the model,', extra)) if which) + '; give the columns that the model was fitted on')
+        raise DecError(f"{ds.name} " + ' and '.join(
+            f"{verb} {', '.join(map(repr, which[:5]))}{' …' if len(which) > 5 else ''}"
+            for verb, which in (('lacks', missing),
+                                ('has, beyond the columns of the model,', extra)) if which)
+                       + '; give the columns that the model was fitted on')
     return ds.x[:, [ds.names.index(n) for n in names]]
 
 @_command
@@ -277,4 +390,5 @@ def dec_predict(
         dec, ds = DEC.load(model, device), load_data(data, root)
         q = dec.predict_proba(_in_order(dec, ds))
         _assignments(q, out)
-        print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence {q.max(1).mean():.2f}; written to {out}')
+        print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '
+              f'{q.max(1).mean():.2f}; written to {out}')

@@ -12,11 +12,14 @@ from scipy.stats import rankdata, studentized_range
 from sklearn.cluster import KMeans
 from .data import DecError, scale_factor
 from .evaluation import mean_sd
-from .tables import QUICK, Cells, as_cell, autoencoder_labels, imbalanced, kl_phase, shared_start
+from .tables import (QUICK, Cells, as_cell, autoencoder_labels, imbalanced, kl_phase,
+                                 shared_start)
 from .images import METHODS, for_pictures, needs_pictures
 
 # %% ../nbs/24_compare.ipynb #6037b947
-FAMILY = ('DEC', 'IDEC', 'Aljalbout', 'DCN', 'DEC+balance', 'DEC+Zipf', 'IMSAT', 'VaDE', 'DEC-DA', 'IDEC-DA')    # the convolutional ones are for a GPU
+# the convolutional ones are for a GPU
+FAMILY = ('DEC', 'IDEC', 'Aljalbout', 'DCN', 'DEC+balance', 'DEC+Zipf', 'IMSAT', 'VaDE', 'DEC-DA',
+          'IDEC-DA')
 
 def family_cells(
     cells:Cells, # where they go
@@ -28,12 +31,16 @@ def family_cells(
     r_min:float|None=None, # thin out the classes, see imbalanced
 ):
     "k-means, and every method from one autoencoder a seed where it allows it"
-    cut, name, params = QUICK if quick else {}, getattr(recipe, 'name', recipe), dict(r_min=r_min) if r_min else {}
+    cut, name = QUICK if quick else {}, getattr(recipe, 'name', recipe)
+    params = dict(r_min=r_min) if r_min else {}
     for s in seeds:
         ds = imbalanced(cells.ds, r_min, s) if r_min else cells.ds
         once = lambda run, m, r=name: cells.once(run, m, r, s, params, ds)
-        begin = cache(lambda m: shared_start(ds, recipe, s, work, **cut, method=m, **for_pictures(m, ds)))
-        once(lambda: (KMeans(ds.n_classes, n_init=20, random_state=s).fit(ds.x*scale_factor(ds.x)).labels_, {}), 'k-means', None)
+        begin = cache(lambda m: shared_start(ds, recipe, s, work, **cut, method=m,
+                                             **for_pictures(m, ds)))
+        once(lambda: (KMeans(ds.n_classes, n_init=20,
+                             random_state=s).fit(ds.x*scale_factor(ds.x)).labels_, {}), 'k-means',
+             None)
         once(lambda: autoencoder_labels(begin('DEC')[0]), 'AE+k-means')
         for m in methods:
             if needs_pictures(m) and ds.image_shape is None: continue
@@ -48,9 +55,12 @@ def family_rows(
     datasets, methods = (list(dict.fromkeys(r[k] for r in records)) for k in ('dataset', 'method'))
     def cell(m, d):
         mine = [r[score] for r in records if (r['method'], r['dataset']) == (m, d)]
-        if score == 'seconds': return f'{np.median(mine):.0f}' if (mine := [v for v in mine if v]) else '–'
-        return mean_sd(mine) if mine else 'needs pictures' if m in METHODS and needs_pictures(m) and d.startswith('rcv1') else 'not run'
-    return [dict(method=m) | {d: cell(m, d) for d in datasets} for m in ('k-means', 'AE+k-means', *METHODS) if m in methods]
+        if score == 'seconds':
+            return f'{np.median(mine):.0f}' if (mine := [v for v in mine if v]) else '–'
+        return (mean_sd(mine) if mine else 'needs pictures' if m in METHODS and needs_pictures(m)
+                and d.startswith('rcv1') else 'not run')
+    return [dict(method=m) | {d: cell(m, d) for d in datasets}
+            for m in ('k-means', 'AE+k-means', *METHODS) if m in methods]
 
 # %% ../nbs/24_compare.ipynb #6d6c2988
 def sizes_cells(cells:Cells, seeds, recipe, work, quick:bool=False):
@@ -64,10 +74,13 @@ def mean_ranks(
     score:str='acc', # or 'nmi', 'ari'
 )->tuple: # {method: mean rank, 1 is best}, and the data sets
     "Ranks by the mean over seeds, averaged over data sets (Demšar 2006, section 3.2.2)"
-    mean = lambda d, m: float(np.mean([r[score] for r in records if (r['dataset'], r['method']) == (d, m)] or [np.nan]))
+    mean = lambda d, m: float(
+        np.mean([r[score] for r in records if (r['dataset'], r['method']) == (d, m)] or [np.nan]))
     table = {d: [mean(d, m) for m in methods] for d in dict.fromkeys(r['dataset'] for r in records)}
     table = {d: v for d, v in table.items() if not np.isnan(v).any()}
-    if not table: raise DecError(f"no data set has records of all of {', '.join(methods)}; rank fewer methods")
+    if not table:
+        raise DecError(f"no data set has records of all of {', '.join(methods)}; rank fewer "
+                       f"methods")
     ranks = np.mean([rankdata(np.negative(v)) for v in table.values()], 0)
     return dict(sorted(zip(methods, ranks.tolist()), key=lambda r: r[1])), list(table)
 
@@ -89,7 +102,12 @@ def show_ranks(
     ranks, datasets = mean_ranks(records, methods, score)
     cd = critical_difference(len(ranks), len(datasets))
     fig, ax = plt.subplots(figsize=(6, .24*len(ranks) + .9))
-    for i, (m, r) in enumerate(ranks.items()): ax.plot([r], [-i], 'o', color='C0'); ax.annotate(m, (r, -i), (7, 0), textcoords='offset points', va='center', fontsize=8)
-    ax.plot([1, 1 + cd], [1, 1], color='C3', lw=3); ax.annotate('critical difference', (1 + cd, 1), (7, 0), textcoords='offset points', va='center', fontsize=8, color='C3')
-    ax.set(yticks=[], xlim=(.8, max(len(ranks), 1 + cd) + 1.2), ylim=(-len(ranks), 1.7), xlabel=f"mean rank by {score.upper()} over {', '.join(datasets)}")
+    for i, (m, r) in enumerate(ranks.items()):
+        ax.plot([r], [-i], 'o', color='C0')
+        ax.annotate(m, (r, -i), (7, 0), textcoords='offset points', va='center', fontsize=8)
+    ax.plot([1, 1 + cd], [1, 1], color='C3', lw=3)
+    ax.annotate('critical difference', (1 + cd, 1), (7, 0), textcoords='offset points', va='center',
+                fontsize=8, color='C3')
+    ax.set(yticks=[], xlim=(.8, max(len(ranks), 1 + cd) + 1.2), ylim=(-len(ranks), 1.7),
+           xlabel=f"mean rank by {score.upper()} over {', '.join(datasets)}")
     return fig

@@ -28,7 +28,8 @@ class NotNumbers(DecError, TypeError):
 
 # %% ../nbs/00_data.ipynb #1f72e7f2
 def part_name(path, writer): # writer: the number of a process, or a pattern
-    "What a file is called while it is being written: short, since file systems take 255 bytes, and no other file's"
+    """What a file is called while it is being written: short, since file systems take 255 bytes,
+    and no other file's"""
     return f'.{path.name[:40]}-{zlib.crc32(os.fsencode(path.name)):08x}.{writer}.part'
 
 @contextmanager
@@ -37,26 +38,33 @@ def atomic_path(
 ): # a temporary path beside it, renamed to path if the block ends well and deleted if it does not
     "Write a file whole or not at all"
     path = Path(path)
-    if not path.name: raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
+    if not path.name:
+        raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
     tmp = path.with_name(part_name(path, os.getpid()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield tmp
         os.replace(tmp, path)
-    except OSError as e: raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write to") from e
+    except OSError as e:
+        raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write "
+                       f"to") from e
     finally:
         with suppress(OSError): tmp.unlink()
 
 # %% ../nbs/00_data.ipynb #1738a8ab
 @dataclass(frozen=True)
 class Dataset:
-    "Points to cluster; the classes, where known, are for looking at the result and never for fitting"
+    """Points to cluster; the classes, where known, are for looking at the result and never for
+    fitting"""
     name:str # spelled as in the records
     x:np.ndarray # points, (n, d), float32; or a SciPy CSR matrix of that shape
     y:np.ndarray|None=None # true classes, (n,), integers from 0
-    image_shape:tuple|None=None # the shape that makes one row a picture: (height, width) or (colours, height, width)
-    n_train:int|None=None # how many of the first rows are the published training part, where there is one
-    more:np.ndarray|None=None # further points for the autoencoder, (m, d), with no classes and not to be clustered
+    # the shape that makes one row a picture: (height, width) or (colours, height, width)
+    image_shape:tuple|None=None
+    # how many of the first rows are the published training part, where there is one
+    n_train:int|None=None
+    # further points for the autoencoder, (m, d), with no classes and not to be clustered
+    more:np.ndarray|None=None
     names:list|None=None # of the features, where a file tells them
     classes:list|None=None # names of the classes, where the source tells them
     @property
@@ -83,27 +91,39 @@ def check_x(
         if raw.dtype.kind in 'mM': raise TypeError('dates')
         with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
     except (ValueError, TypeError, OverflowError, RuntimeError) as e:
-        raise (NotNumbers if isinstance(e, TypeError) else DecError)(f"{what} holds values that are not real numbers ({e}); encode text and categories as numbers first") from e
+        raise (NotNumbers if isinstance(e, TypeError)
+               else DecError)(f"{what} holds values that are not real numbers ({e}); encode text "
+                              f"and categories as numbers first") from e
     _check_shape(out.shape, what)
     if not np.isfinite(out.sum(dtype=np.float64)): _name_bad_cell(raw, out, what)
     return out
 
 # %% ../nbs/00_data.ipynb #4638fa6e
 def _check_shape(shape, what):
-    if len(shape) != 2: raise DecError(f"{what} has shape {shape}; expected 2D array with one row a point. Reshape your data, e.g. X.reshape(len(X), -1)")
-    if 0 in shape: raise DecError(f"{what} has 0 sample(s) or 0 feature(s) (shape={shape}) while a minimum of 1 is required; give it points")
+    if len(shape) != 2:
+        raise DecError(f"{what} has shape {shape}; expected 2D array with one row a point. Reshape "
+                       f"your data, e.g. X.reshape(len(X), -1)")
+    if 0 in shape:
+        raise DecError(f"{what} has 0 sample(s) or 0 feature(s) (shape={shape}) while a minimum of "
+                       f"1 is required; give it points")
 
 def _name_bad_cell(raw, x, what):
     bad = ~np.isfinite(x)
     if not bad.any(): return
     i, j = np.argwhere(bad)[0]
-    kind = 'NaN' if np.isnan(x[i, j]) else 'infinity' if not np.isfinite(float(raw[i, j])) else f'{raw[i, j]} (too large for float32)'
-    raise DecError(f"{what} contains {kind} at row {i}, column {j} ({bad.sum()} such cell(s) in all); remove or fill them before clustering")
+    kind = ('NaN' if np.isnan(x[i, j]) else 'infinity' if not np.isfinite(float(raw[i, j]))
+            else f'{raw[i, j]} (too large for float32)')
+    raise DecError(f"{what} contains {kind} at row {i}, column {j} ({bad.sum()} such cell(s) in "
+                   f"all); remove or fill them before clustering")
 
 def _check_sparse(x, what):
     _check_shape(x.shape, what)
-    if np.iscomplexobj(x): raise DecError(f"{what} holds complex numbers (complex data not supported); take their parts or moduli first")
-    if x.dtype.kind not in 'biuf': raise DecError(f"{what} holds values that are not real numbers ({x.dtype}); encode text and categories as numbers first")
+    if np.iscomplexobj(x):
+        raise DecError(f"{what} holds complex numbers (complex data not supported); take their "
+                       f"parts or moduli first")
+    if x.dtype.kind not in 'biuf':
+        raise DecError(f"{what} holds values that are not real numbers ({x.dtype}); encode text "
+                       f"and categories as numbers first")
     with np.errstate(over='ignore'): out = sparse.csr_matrix(x).astype(np.float32)     # a copy
     out.sum_duplicates()
     bad = ~np.isfinite(out.data)
@@ -111,7 +131,8 @@ def _check_sparse(x, what):
         at = np.flatnonzero(bad)[0]
         row = np.searchsorted(out.indptr, at, side='right') - 1
         kind = 'NaN' if np.isnan(out.data[at]) else 'infinity or a value too large for float32'
-        raise DecError(f"{what} contains {kind} at row {row}, column {out.indices[at]} ({bad.sum()} such cell(s) in all); remove or fill them before clustering")
+        raise DecError(f"{what} contains {kind} at row {row}, column {out.indices[at]} "
+                       f"({bad.sum()} such cell(s) in all); remove or fill them before clustering")
     return out
 
 # %% ../nbs/00_data.ipynb #51340a25
@@ -126,7 +147,9 @@ def check_offset(
     some = x[::max(1, len(x)//10_000)].astype(np.float64)
     spread, middle = some.std(0), np.abs(some.mean(0))
     for j in np.flatnonzero((spread > 1e-3*spread.max()) & (middle > 2**18*spread))[:1]:
-        raise DecError(f"column {j} of {what} lies about {some[:, j].mean():.6g} and varies by {spread[j]:.3g} only, which float32 cannot tell apart; subtract its mean, or leave it out")
+        raise DecError(f"column {j} of {what} lies about {some[:, j].mean():.6g} and varies by "
+                       f"{spread[j]:.3g} only, which float32 cannot tell apart; subtract its mean, "
+                       f"or leave it out")
 
 # %% ../nbs/00_data.ipynb #8187a27b
 def check_y(
@@ -136,18 +159,24 @@ def check_y(
     "Classes as integers from 0"
     y = np.asarray(y)
     if y.ndim == 2 and 1 in y.shape: y = y.ravel()
-    if y.shape != (n,): raise DecError(f"y has shape {y.shape}, but there are {n} points; give one class a point")
+    if y.shape != (n,):
+        raise DecError(f"y has shape {y.shape}, but there are {n} points; give one class a point")
     if y.dtype.kind == 'f' and not np.isfinite(y).all():
-        raise DecError(f"y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}; leave y out where classes are unknown")
-    if y.dtype.kind not in 'biufUS': raise DecError(f"y holds {y.dtype} values; give numbers or strings")
+        raise DecError(f"y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}; "
+                       f"leave y out where classes are unknown")
+    if y.dtype.kind not in 'biufUS':
+        raise DecError(f"y holds {y.dtype} values; give numbers or strings")
     if y.dtype.kind in 'US':
         y = np.char.strip(y.astype(str))
-        if (none := np.isin(np.char.lower(y), ('', 'nan'))).any(): raise DecError(f"y names no class at row {np.flatnonzero(none)[0]}; fill it in, or leave y out where classes are unknown")
+        if (none := np.isin(np.char.lower(y), ('', 'nan'))).any():
+            raise DecError(f"y names no class at row {np.flatnonzero(none)[0]}; fill it in, or "
+                           f"leave y out where classes are unknown")
     return np.unique(y, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 def _class_names(y, codes): # what the source calls them
     first = np.unique(codes, return_index=True)[1]
-    return [f'{v:g}' if isinstance(v, float) else str(v).strip() for v in np.asarray(y).ravel()[first].tolist()]
+    return [f'{v:g}' if isinstance(v, float) else str(v).strip()
+            for v in np.asarray(y).ravel()[first].tolist()]
 
 # %% ../nbs/00_data.ipynb #35d01ec6
 def _read_npz(path):
@@ -156,15 +185,21 @@ def _read_npz(path):
         if 'x' in keys: x = f['x']
         elif {'data', 'indices', 'indptr', 'shape'} <= keys:
             data, indices, indptr = f['data'], f['indices'], f['indptr']
-            if indices.dtype.kind not in 'iu' or indptr.dtype.kind not in 'iu' or indptr[-1] != len(data): raise ValueError('indices or indptr do not fit data')
+            if (indices.dtype.kind not in 'iu' or indptr.dtype.kind not in 'iu'
+                or indptr[-1] != len(data)):
+                raise ValueError('indices or indptr do not fit data')
             x = sparse.csr_matrix((data, indices, indptr), shape=tuple(int(s) for s in f['shape']))
             x.check_format(full_check=True)
-        else: raise DecError(f"{path} has arrays {sorted(keys)}; it needs x, or data, indices, indptr and shape")
+        else:
+            raise DecError(f"{path} has arrays {sorted(keys)}; it needs x, or data, indices, "
+                           f"indptr and shape")
         y = f['y'] if 'y' in keys else None
         shape = tuple(np.atleast_1d(f['image_shape']).tolist()) if 'image_shape' in keys else None
     return x, y, shape
 
-IN_MEMORY = 2**30   # bytes: an .npy file beyond that stays on disk, and pages of it are read as they are needed
+# %% ../nbs/00_data.ipynb #e7eca2cf
+# bytes: an .npy file beyond that stays on disk, and pages of it are read as they are needed
+IN_MEMORY = 2**30
 
 def on_disk(
     x, # array
@@ -180,9 +215,13 @@ def thinned(
     return x[::max(1, math.ceil(4*x.nbytes/IN_MEMORY))]
 
 def _read_npy(path):
-    x = np.load(path, allow_pickle=False, mmap_mode='r' if os.path.getsize(path) > IN_MEMORY else None)
-    if not isinstance(x, np.ndarray): raise DecError(f"{path} is an .npz archive under another name; rename it to .npz")
-    if on_disk(x) and x.dtype != np.float32: warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory as float32; saved as float32 it could stay on disk')
+    x = np.load(path, allow_pickle=False,
+                mmap_mode='r' if os.path.getsize(path) > IN_MEMORY else None)
+    if not isinstance(x, np.ndarray):
+        raise DecError(f"{path} is an .npz archive under another name; rename it to .npz")
+    if on_disk(x) and x.dtype != np.float32:
+        warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory as float32; saved '
+                      f'as float32 it could stay on disk')
     return x, None, None
 
 # %% ../nbs/00_data.ipynb #c4418d93
@@ -197,78 +236,117 @@ def _header(first, path):
     numbers = [c.strip() for c in first if _is_number(c)]
     counted = [[str(i) for i in range(a, a + len(numbers))] for a in (0, 1)]
     if len(numbers) == len(first):
-        if len(first) > 2 and numbers == counted[0]: raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas numbers columns; leave it out (to_csv with header=False), or put names there")
+        if len(first) > 2 and numbers == counted[0]:
+            raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas "
+                           f"numbers columns; leave it out (to_csv with header=False), or put "
+                           f"names there")
         return None
-    if numbers and numbers not in counted:                                  # columns may be numbered
+    if numbers and numbers not in counted:                                 # columns may be numbered
         j = next(j for j, c in enumerate(first) if not _is_number(c))
-        raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is no number, though other cells there are; mend it, or put a line of names above")
+        raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is no number, though "
+                       f"other cells there are; mend it, or put a line of names above")
     return first
 
-def _check_classes(cells, name, path): # a feature that happens to be called y would pass for classes
+# a feature that happens to be called y would pass for classes
+def _check_classes(cells, name, path):
     numbers = [float(c) for c in cells if _is_number(c)]
-    if len(numbers) == len(cells) and (not all(v.is_integer() for v in numbers) or len(cells) > 20 and len(set(numbers)) == len(cells)):
-        raise DecError(f"{path}: column {name!r} would be taken for classes, but its numbers are none; give the column another name if it is a feature, else drop it")
+    if len(numbers) == len(cells) and (not all(v.is_integer() for v in numbers) or len(cells) > 20
+                                       and len(set(numbers)) == len(cells)):
+        raise DecError(f"{path}: column {name!r} would be taken for classes, but its numbers are "
+                       f"none; give the column another name if it is a feature, else drop it")
 
 # %% ../nbs/00_data.ipynb #76e781a2
 def _numbers(row, i, keep, head, path): # the cells of data row i that are features
     try: return [float(row[j]) for j in keep]
     except ValueError:
         j = next(j for j in keep if not _is_number(row[j]))
-        if not row[j].strip(): raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; fill it, or leave out the row or the column") from None
-        raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is no number; encode or drop that column") from None
+        if not row[j].strip():
+            raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; "
+                           f"fill it, or leave out the row or the column") from None
+        raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is no number; "
+                       f"encode or drop that column") from None
 
+# %% ../nbs/00_data.ipynb #a2e189a0
 def _read_csv(path):
     with open(path, newline='', encoding='utf-8-sig') as f:
         rows = (r for r in csv.reader(f) if r)
-        if not (first := next(rows, None)): raise DecError(f"{path} is empty; it needs one row of numbers a point")
-        if len(first) == 1 and (other := re.search('[;\t]', first[0])): raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between cells and points in numbers")
+        if not (first := next(rows, None)):
+            raise DecError(f"{path} is empty; it needs one row of numbers a point")
+        if len(first) == 1 and (other := re.search('[;\t]', first[0])):
+            raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas "
+                           f"between cells and points in numbers")
         names = _header(first, path)
         head = names or [str(j) for j in range(len(first))]
         at = next((j for j, h in enumerate(head) if h.strip().lower() in _LABELS), None)
         keep, x, y = [j for j in range(len(head)) if j != at], array('d'), []
         for i, r in enumerate(rows if names else chain([first], rows)):
-            if len(r) != len(head): raise DecError(f"{path}: data row {i} has {len(r)} cells, the first line has {len(head)}; mend that row")
+            if len(r) != len(head):
+                raise DecError(f"{path}: data row {i} has {len(r)} cells, the first line has "
+                               f"{len(head)}; mend that row")
             x.extend(_numbers(r, i, keep, head, path))
             if at is not None: y.append(r[at])
     x = np.frombuffer(x).reshape(-1, len(keep)) if x else np.empty((0, len(keep)))
     for i, k in np.argwhere(~np.isfinite(x))[:1]:
-        raise DecError(f"{path} contains {'NaN' if np.isnan(x[i, k]) else 'infinity'} at row {i}, column {keep[k]} ({head[keep[k]]}); remove or fill it before clustering")
-    if names and keep[:1] == [0] and (not names[0].strip() or names[0].startswith('Unnamed:')) and len(np.unique(x[:, 0])) == len(x) and not (x[:, 0] % 1).any():
-        raise DecError(f"{path}: the first column has no name and another whole number in every row, as pandas writes its index; save with index=False, or name the column if it is a feature")
+        raise DecError(f"{path} contains {'NaN' if np.isnan(x[i, k]) else 'infinity'} at row {i}, "
+                       f"column {keep[k]} ({head[keep[k]]}); remove or fill it before clustering")
+    if (names and keep[:1] == [0] and (not names[0].strip() or names[0].startswith('Unnamed:'))
+        and len(np.unique(x[:, 0])) == len(x) and not (x[:, 0] % 1).any()):
+        raise DecError(f"{path}: the first column has no name and another whole number in every "
+                       f"row, as pandas writes its index; save with index=False, or name the "
+                       f"column if it is a feature")
     if at is None: return x, None, None, names
     _check_classes(y, head[at], path)
-    return x, np.array([float(c) for c in y] if all(map(_is_number, y)) else y), None, names and [names[j] for j in keep]
+    return (x, np.array([float(c) for c in y] if all(map(_is_number, y)) else y), None,
+            names and [names[j] for j in keep])
 
 # %% ../nbs/00_data.ipynb #4499b208
 _READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv}
 
 def _read_file(path):
-    if os.path.isdir(path): raise DecError(f"{str(path)[:300]} is a folder; give a {', '.join(_READERS)} file")
-    if not os.path.isfile(path): raise DecError(f"there is no file {str(path)[:300]}; check the path")
-    if path.suffix.lower() not in _READERS: raise DecError(f"{path} is no {', '.join(_READERS)} file; save the table as one of these")
+    if os.path.isdir(path):
+        raise DecError(f"{str(path)[:300]} is a folder; give a {', '.join(_READERS)} file")
+    if not os.path.isfile(path):
+        raise DecError(f"there is no file {str(path)[:300]}; check the path")
+    if path.suffix.lower() not in _READERS:
+        raise DecError(f"{path} is no {', '.join(_READERS)} file; save the table as one of these")
     try: x, y, shape, *names = _READERS[path.suffix.lower()](path)
     except DecError: raise
-    except Exception as e: raise DecError(f"{path} cannot be read as {path.suffix} ({type(e).__name__}: {e}); it is damaged, incomplete or of another kind") from e
-    name = path.stem if path.stem not in _LOADERS else f'{path.stem}-file'       # no file passes for a benchmark
+    except Exception as e:
+        raise DecError(f"{path} cannot be read as {path.suffix} ({type(e).__name__}: {e}); it is "
+                       f"damaged, incomplete or of another kind") from e
+    # no file passes for a benchmark
+    name = path.stem if path.stem not in _LOADERS else f'{path.stem}-file'
     return replace(_dataset(name, x, y, shape, str(path)), names=names[0] if names else None)
 
 # %% ../nbs/00_data.ipynb #e7af0eda
-_COLOURS = (1, 3, 4)                                                        # grey, RGB, and with transparency
+_COLOURS = (1, 3, 4)                                              # grey, RGB, and with transparency
 
 def _dataset(name, x, y=None, shape=None, what='X'):
-    if not sparse.issparse(x) and x.ndim == 4 and x.shape[-1] in _COLOURS and x.shape[1] not in _COLOURS: x = np.moveaxis(x, -1, 1)      # colours came last
-    if not sparse.issparse(x) and x.ndim > 2: x, shape = x.reshape(len(x), math.prod(x.shape[1:])), shape or (x.shape[1:] if x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS else None)
+    # colours came last
+    if (not sparse.issparse(x) and x.ndim == 4 and x.shape[-1] in _COLOURS
+        and x.shape[1] not in _COLOURS):
+        x = np.moveaxis(x, -1, 1)
+    if not sparse.issparse(x) and x.ndim > 2:
+        x, shape = x.reshape(len(x), math.prod(x.shape[1:])), shape or (
+            x.shape[1:] if x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS else None)
     check_offset(x, what)
     x = check_x(x, what)
-    if shape is not None and not ((len(shape) == 2 or len(shape) == 3 and shape[0] in _COLOURS) and all(isinstance(s, (int, np.integer)) and s > 0 for s in shape) and math.prod(map(int, shape)) == x.shape[1]):
-        raise DecError(f"{what}: image_shape {tuple(shape)} does not fit rows of {x.shape[1]} features; give (height, width) or (colours, height, width) with 1, 3 or 4 colours, or leave it out")
+    if shape is not None and not ((len(shape) == 2 or len(shape) == 3 and shape[0] in _COLOURS)
+                                  and all(isinstance(s, (int, np.integer)) and s > 0 for s in shape)
+                                  and math.prod(map(int, shape)) == x.shape[1]):
+        raise DecError(f"{what}: image_shape {tuple(shape)} does not fit rows of {x.shape[1]} "
+                       f"features; give (height, width) or (colours, height, width) with 1, 3 or 4 "
+                       f"colours, or leave it out")
     codes = None if y is None else check_y(y, x.shape[0])
-    return Dataset(name, x, codes, shape and tuple(map(int, shape)), classes=None if y is None else _class_names(y, codes))
+    return Dataset(name, x, codes, shape and tuple(map(int, shape)),
+                   classes=None if y is None else _class_names(y, codes))
 
 # %% ../nbs/00_data.ipynb #d91cf463
 def _user_path(path):
     try: return Path(path).expanduser()
-    except RuntimeError as e: raise DecError(f"{path} begins with the home of a user who is not known here; write the folder's full path") from e
+    except RuntimeError as e:
+        raise DecError(f"{path} begins with the home of a user who is not known here; write the "
+                       f"folder's full path") from e
 
 def _roots(root):
     first = root or os.environ.get('DEC_TUTORIAL_DATA')
@@ -280,26 +358,40 @@ def _download_root(roots):
         try: r.mkdir(parents=True, exist_ok=True)
         except OSError: continue
         if os.access(r, os.W_OK): return r
-    raise DecError(f"none of {', '.join(map(str, roots))} can be written to; name a folder with root=… or DEC_TUTORIAL_DATA")
+    raise DecError(f"none of {', '.join(map(str, roots))} can be written to; name a folder with "
+                   f"root=… or DEC_TUTORIAL_DATA")
 
 # %% ../nbs/00_data.ipynb #07d2db26
 _N_TRAIN = {'mnist': 60_000, 'fashion': 60_000, 'usps': 7_291, 'stl10': 5_000}
-_PLACE = {'mnist': 'the four idx files in MNIST/raw', 'fashion': 'the four idx files in FashionMNIST/raw', 'usps': 'usps.npz, or usps.bz2 and usps.t.bz2',
-          'stl10': 'the folder stl10_binary', 'stl10_hog': 'the folder stl10_binary', 'coil20': 'coil20.npz, or coil-20-proc.zip', 'rcv1': "rcv1.npz, or scikit-learn's folder RCV1", 'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
+_PLACE = {'mnist': 'the four idx files in MNIST/raw', 'fashion': 'the four idx files in '
+          'FashionMNIST/raw', 'usps': 'usps.npz, or usps.bz2 and usps.t.bz2',
+          'stl10': 'the folder stl10_binary', 'stl10_hog': 'the folder stl10_binary',
+          'coil20': 'coil20.npz, or coil-20-proc.zip', 'rcv1': "rcv1.npz, or scikit-learn's folder "
+          "RCV1", 'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
 
 def _fetch(name, get, roots, download):
-    "Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can be written"
+    """Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can
+    be written"""
     for r in roots:
         try: return get(r, False)
         except FileNotFoundError: continue
         except Exception as e:
-            if isinstance(e, RuntimeError) and 'Dataset not found' in str(e): continue                # torchvision's way to say that a file is missing
-            raise DecError(f"the {name} files in {r} are damaged ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else e!r}); delete them and try again") from e
-    put = f"put {_PLACE[name]} into {roots[0]}, or name another folder with root=… or DEC_TUTORIAL_DATA"
-    if not download: raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and download is off; {put}")
+            # torchvision's way to say that a file is missing
+            if isinstance(e, RuntimeError) and 'Dataset not found' in str(e): continue
+            raise DecError(f"the {name} files in {r} are damaged ({type(e).__name__}: "
+                           f"{str(e).splitlines()[0] if str(e) else e!r}); delete them and try "
+                           f"again") from e
+    put = (f"put {_PLACE[name]} into {roots[0]}, or name another folder with root=… or "
+           f"DEC_TUTORIAL_DATA")
+    if not download:
+        raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and download is off; "
+                       f"{put}")
     try: return get(_download_root(roots), True)
     except DecError: raise
-    except Exception as e: raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and downloading it failed ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else e!r}); {put}") from e
+    except Exception as e:
+        raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and downloading it "
+                       f"failed ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else e!r}); "
+                       f"{put}") from e
 
 # %% ../nbs/00_data.ipynb #9ec3cdec
 def _torchvision(cls, train, test, shape=None):
@@ -307,7 +399,8 @@ def _torchvision(cls, train, test, shape=None):
         from torchvision import datasets
         parts = [getattr(datasets, cls)(str(root), **kw, download=download) for kw in (train, test)]
         x = np.concatenate([np.asarray(p.data) for p in parts])
-        y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels) for p in parts])
+        y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels)
+                            for p in parts])
         return x.astype(np.float32)/255, y, shape or x.shape[1:]
     return get
 
@@ -320,24 +413,36 @@ _stl10 = _torchvision('STL10', dict(split='train'), dict(split='test'))
 def hog_colour(
     image:np.ndarray, # (96, 96, 3), bytes
 )->np.ndarray: # (1428,)
-    "HOG and a coarse colour map of a picture (paper: section 4.1; which numbers exactly is our reading)"
+    """HOG and a coarse colour map of a picture (paper: section 4.1; which numbers exactly is our
+    reading)"""
     try: from skimage import color, feature
-    except ImportError as e: raise DecError("the features of STL-10 need scikit-image; run pip install dec-tutorial[stl10]") from e
-    b = feature.hog(image, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2), feature_vector=False, channel_axis=-1)     # (11, 11, 2, 2, 9)
-    four = np.stack([b[1:, 1:, 0, 0], b[1:, :-1, 0, 1], b[:-1, 1:, 1, 0], b[:-1, :-1, 1, 1]])     # each inner cell in its four blocks
-    cells = np.concatenate([.5*four.sum(0), .2357*np.moveaxis(four.sum(-1), 0, -1)], -1)           # (10, 10, 13)
+    except ImportError as e:
+        raise DecError("the features of STL-10 need scikit-image; run pip install "
+                       "dec-tutorial[stl10]") from e
+    # (11, 11, 2, 2, 9)
+    b = feature.hog(image, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2),
+                    feature_vector=False, channel_axis=-1)
+    # each inner cell in its four blocks
+    four = np.stack([b[1:, 1:, 0, 0], b[1:, :-1, 0, 1], b[:-1, 1:, 1, 0], b[:-1, :-1, 1, 1]])
+    # (10, 10, 13)
+    cells = np.concatenate([.5*four.sum(0), .2357*np.moveaxis(four.sum(-1), 0, -1)], -1)
     colour = color.rgb2ycbcr(image).reshape(8, 12, 8, 12, 3).mean((1, 3))[..., [2, 1]]
     return np.concatenate([(cells.ravel() - .2)*10, (colour.ravel() - 128)/10]).astype(np.float32)
 
 # %% ../nbs/00_data.ipynb #dc766aba
 def _stl10_hog(root, download):
-    path = root/'stl10_hog.npz'                                            # what was computed once is kept
+    path = root/'stl10_hog.npz'                                     # what was computed once is kept
     if path.exists():
         with np.load(path, allow_pickle=False) as f: return f['x'], f['y'], None, f['more']
     from torchvision.datasets import STL10
-    parts = {s: STL10(str(root), split=s, download=download) for s in ('train', 'test', 'unlabeled')}
-    x = {s: np.stack([hog_colour(np.moveaxis(img, 0, -1)) for img in tqdm(p.data, desc=f'features of STL-10, {s}', leave=False, disable=bool(os.environ.get('IN_TEST')))]) for s, p in parts.items()}
-    x, y, more = np.concatenate([x['train'], x['test']]), np.concatenate([parts['train'].labels, parts['test'].labels]), x['unlabeled']
+    parts = {s: STL10(str(root), split=s, download=download)
+             for s in ('train', 'test', 'unlabeled')}
+    x = {s: np.stack([hog_colour(np.moveaxis(img, 0, -1))
+                      for img in tqdm(p.data, desc=f'features of STL-10, {s}', leave=False,
+                                      disable=bool(os.environ.get('IN_TEST')))])
+         for s, p in parts.items()}
+    x, y, more = (np.concatenate([x['train'], x['test']]),
+                  np.concatenate([parts['train'].labels, parts['test'].labels]), x['unlabeled'])
     if os.access(root, os.W_OK):
         with atomic_path(path) as tmp, open(tmp, 'wb') as f: np.savez(f, x=x, y=y, more=more)
     return x, y, None, more
@@ -360,21 +465,25 @@ def _coil20_zip(path):
     "Pictures objI__J.png of a COIL-20 zip, by object I, then pose J, each 4 × 4 block averaged"
     from PIL import Image
     with zipfile.ZipFile(path) as z:
-        found = sorted((int(m[1]), int(m[2]), f) for f in z.namelist() if (m := re.search(r'obj(\d+)__(\d+)\.png$', f)))
+        found = sorted((int(m[1]), int(m[2]), f) for f in z.namelist()
+                       if (m := re.search(r'obj(\d+)__(\d+)\.png$', f)))
         if not found: raise ValueError('no pictures named objI__J.png inside')
-        x = np.stack([np.asarray(Image.open(io.BytesIO(z.read(f))).convert('L'), dtype=np.float32) for *_, f in found])/255
+        x = np.stack([np.asarray(Image.open(io.BytesIO(z.read(f))).convert('L'), dtype=np.float32)
+                      for *_, f in found])/255
     n, h, w = x.shape
-    return x.reshape(n, h//4, 4, w//4, 4).mean((2, 4)), np.array([i for i, *_ in found]), (h//4, w//4)
+    return (x.reshape(n, h//4, 4, w//4, 4).mean((2, 4)), np.array([i for i, *_ in found]),
+            (h//4, w//4))
 
 # %% ../nbs/00_data.ipynb #e1ba6059
 _ROOTS = ('CCAT', 'ECAT', 'GCAT', 'MCAT')
 
 def _one_root(bunch, terms=2000):
-    "Documents of `fetch_rcv1` with exactly one root topic, on the most frequent terms, at unit length"
+    """Documents of `fetch_rcv1` with exactly one root topic, on the most frequent terms, at unit
+    length"""
     topic = bunch.target[:, [list(bunch.target_names).index(r) for r in _ROOTS]].toarray()
     x, topic = bunch.data[topic.sum(1) == 1], topic[topic.sum(1) == 1].argmax(1)
     x = x[:, np.sort(np.argsort(-x.getnnz(0), kind='stable')[:terms])].tocsr()
-    some = x.getnnz(1) > 0                                                  # a document may hold none of these terms
+    some = x.getnnz(1) > 0                                 # a document may hold none of these terms
     return normalize(x[some]), np.array(_ROOTS)[topic[some]]
 
 def _rcv1(name, n=None): # all documents, or n at random
@@ -392,30 +501,43 @@ def _digits(root, download):
     d = load_digits()
     return d.data/16, d.target, (8, 8)
 
-_LOADERS = {'digits': _digits, 'mnist': _mnist, 'fashion': _fashion, 'usps': _usps, 'stl10': _stl10, 'stl10_hog': _stl10_hog, 'coil20': _coil20, 'rcv1': _rcv1('rcv1'), 'rcv1_10k': _rcv1('rcv1_10k', 10_000)}
+_LOADERS = {'digits': _digits, 'mnist': _mnist, 'fashion': _fashion, 'usps': _usps, 'stl10': _stl10,
+            'stl10_hog': _stl10_hog, 'coil20': _coil20, 'rcv1': _rcv1('rcv1'),
+            'rcv1_10k': _rcv1('rcv1_10k', 10_000)}
 
 # %% ../nbs/00_data.ipynb #9f11d758
 def load_data(
-    name_or_path:str='digits', # digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or the path of a .npz, .npy or .csv file
-    root:str|None=None, # folder to look in first; else the environment variable DEC_TUTORIAL_DATA, else ~/.cache/dec_tutorial
+    # digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or the path of a .npz,
+    # .npy or .csv file
+    name_or_path:str='digits',
+    # folder to look in first; else the environment variable DEC_TUTORIAL_DATA, else
+    # ~/.cache/dec_tutorial
+    root:str|None=None,
     download:bool=True, # fetch a benchmark that is not there?
 )->Dataset: # values as the source has them; pixels in [0, 1]
     "Load a benchmark by its name, or your own table by its path"
     name = str(name_or_path)
     if name in _LOADERS:
         get, roots = _LOADERS[name], _roots(root)
-        x, y, shape, *more = get(None, False) if name == 'digits' else _fetch(name, get, roots, download)
-        return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name), more=more[0] if more else None)
-    if Path(name).suffix or os.sep in name or os.path.exists(name): return _read_file(_user_path(name))
+        x, y, shape, *more = (get(None, False) if name == 'digits'
+                              else _fetch(name, get, roots, download))
+        return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name),
+                       more=more[0] if more else None)
+    if Path(name).suffix or os.sep in name or os.path.exists(name):
+        return _read_file(_user_path(name))
     near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.4)
     hint = f"did you mean {near[0]!r}? " if near else ''
-    raise DecError(f"no data set is called {name[:300]!r}; {hint}Known are {', '.join(_LOADERS)}, and paths of {', '.join(_READERS)} files")
+    raise DecError(f"no data set is called {name[:300]!r}; {hint}Known are {', '.join(_LOADERS)}, "
+                   f"and paths of {', '.join(_READERS)} files")
 
 # %% ../nbs/00_data.ipynb #5106d23c
 def set_theme():
     "The look of every figure in the package"
-    sns.set_theme(style='white', palette='deep', rc={'figure.dpi': 80, 'savefig.dpi': 100, 'axes.spines.top': False, 'axes.spines.right': False,
-        'axes.titlesize': 11, 'axes.labelsize': 10, 'legend.frameon': False, 'figure.constrained_layout.use': True, 'image.cmap': 'gray_r'})
+    sns.set_theme(style='white', palette='deep',
+                  rc={'figure.dpi': 80, 'savefig.dpi': 100, 'axes.spines.top': False,
+                      'axes.spines.right': False,
+        'axes.titlesize': 11, 'axes.labelsize': 10, 'legend.frameon': False,
+        'figure.constrained_layout.use': True, 'image.cmap': 'gray_r'})
 
 # %% ../nbs/00_data.ipynb #403c193e
 def as_image(
@@ -443,24 +565,35 @@ def show_samples(
 # %% ../nbs/00_data.ipynb #dcaffd0b
 def scale_factor(
     x, # points, (n, d); dense or CSR
-    how='paper', # 'paper': ‖x_i‖²/d is 1 on average; 'authors': pixels × 5.1, text rows of unit length × √d; 'none': 1; a number: so many times the paper's
+    # 'paper': ‖x_i‖²/d is 1 on average; 'authors': pixels × 5.1, text rows of unit length × √d;
+    # 'none': 1; a number: so many times the paper's
+    how='paper',
 )->float: # the number to multiply x with
-    "The one factor that puts `x` on a named scale (paper: section 4.3; authors: their published program)"
+    """The one factor that puts `x` on a named scale (paper: section 4.3; authors: their
+    published program)"""
     values = x.data if sparse.issparse(x) else x
-    step = max(1, 2**24//math.prod(values.shape[1:]))                       # rows at a time: never a copy of everything
+    step = max(1, 2**24//math.prod(values.shape[1:]))   # rows at a time: never a copy of everything
     if how == 'none': return 1.
     if isinstance(how, (int, float)) and how > 0: return how*scale_factor(x)
     if how == 'paper':
         parts = [values[i:i + step] for i in range(0, len(values), step)]
         top = max((float(np.abs(c).max(initial=0)) for c in parts), default=0)
-        if top == 0: raise DecError("every value of X is zero, so there is no scale to set; give it points that differ")
-        return float(np.sqrt(x.shape[0]*x.shape[1] / sum(np.square(c/top, dtype=np.float64).sum() for c in parts)) / top)
-    if how != 'authors': raise DecError(f"scale must be 'paper', 'authors', 'none' or a number above 0, not {how!r}")
+        if top == 0:
+            raise DecError("every value of X is zero, so there is no scale to set; give it points "
+                           "that differ")
+        return float(np.sqrt(x.shape[0]*x.shape[1] / sum(np.square(c/top, dtype=np.float64).sum()
+                                                         for c in parts)) / top)
+    if how != 'authors':
+        raise DecError(f"scale must be 'paper', 'authors', 'none' or a number above 0, not {how!r}")
     if sparse.issparse(x):
         length = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel())
-        if np.abs(length - 1).max() > 1e-3: raise DecError("scale 'authors' wants text rows of unit length; pass X through sklearn.preprocessing.normalize first")
+        if np.abs(length - 1).max() > 1e-3:
+            raise DecError("scale 'authors' wants text rows of unit length; pass X through "
+                           "sklearn.preprocessing.normalize first")
         return float(np.sqrt(x.shape[1]))
-    if values.min() < 0 or values.max() > 1: raise DecError("scale 'authors' is defined for pixels in [0, 1] and for sparse text; use 'paper' for other tables")
+    if values.min() < 0 or values.max() > 1:
+        raise DecError("scale 'authors' is defined for pixels in [0, 1] and for sparse text; use "
+                       "'paper' for other tables")
     return 5.1
 
 # %% ../nbs/00_data.ipynb #6eab1443
@@ -470,7 +603,8 @@ def show_scales(ds):
     for how, label in (('none', 'raw, in [0, 1]'), ('paper', 'paper'), ('authors', 'authors')):
         c = scale_factor(ds.x, how)
         v = c*np.asarray(ds.x[ds.x != 0]).ravel()
-        ax.hist(v, bins=40, histtype='step', lw=1.6, density=True, label=f'{label}: × {c:.2f}, mean square {(v**2).sum()/(ds.n*ds.d):.2f}')
+        ax.hist(v, bins=40, histtype='step', lw=1.6, density=True,
+                label=f'{label}: × {c:.2f}, mean square {(v**2).sum()/(ds.n*ds.d):.2f}')
     ax.set(xlabel='value of a nonzero input', ylabel='density', yticks=[])
     ax.legend(fontsize=8)
     return fig

@@ -17,18 +17,21 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 import numpy as np, torch, torch.nn as nn
 import matplotlib.pyplot as plt
-from fastcore.basics import patch
+from fastcore.basics import patch, store_attr
 from scipy import sparse
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import (BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin,
+                          TransformerMixin)
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, atomic_path, check_offset, check_x, scale_factor
-from .training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, apply_chunked, evaluating, first_only, pick_device, precision, worker, workers
+from .training import (Callback, Checkpoint, Diverged, Rows, Stage, Trainer,
+                                   apply_chunked, evaluating, first_only, pick_device, precision,
+                                   worker, workers)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -39,7 +42,8 @@ def kl_loss(
     q:torch.Tensor, # soft assignment, (m, k)
 )->torch.Tensor: # scalar
     "KL(P‖Q), mean over points (paper: section 3.1.2, equation 2)"
-    return (torch.xlogy(p, p) - torch.xlogy(p, q.clamp_min(torch.finfo(q.dtype).tiny))).sum(1).mean()
+    return (torch.xlogy(p, p)
+            - torch.xlogy(p, q.clamp_min(torch.finfo(q.dtype).tiny))).sum(1).mean()
 
 # %% ../nbs/05_dec.ipynb #eb65f934
 def kl_gradients(
@@ -53,7 +57,7 @@ def kl_gradients(
     d2 = torch.cdist(z, mu, compute_mode='donot_use_mm_for_euclid_dist').square()
     w = (1 + 1/alpha) * (p - soft_assign(z, mu, alpha)) / (1 + d2/alpha)        # (n, k)
     dz, dmu = torch.zeros_like(z), torch.zeros_like(mu)
-    for j in range(len(mu)):                                                    # a cluster at a time: never n × k × d_z numbers
+    for j in range(len(mu)):                        # a cluster at a time: never n × k × d_z numbers
         pull = w[:, j, None]*(z - mu[j])
         dz, dmu[j] = dz + pull, -pull.sum(0)
     return dz.to(dtype), dmu.to(dtype)
@@ -67,11 +71,13 @@ def kmeans_start(
 )->dict: # mu, (k, d_z); labels, (n,); inertia
     "Centroids by scikit-learn's k-means on the codes (paper: sections 3.1.1 and 4.3)"
     km = KMeans(k, n_init=n_init, random_state=seed).fit(z.detach().cpu().double().numpy())
-    return dict(mu=torch.from_numpy(km.cluster_centers_).float(), labels=torch.from_numpy(km.labels_.astype(np.int64)), inertia=float(km.inertia_))
+    return dict(mu=torch.from_numpy(km.cluster_centers_).float(),
+                labels=torch.from_numpy(km.labels_.astype(np.int64)), inertia=float(km.inertia_))
 
 # %% ../nbs/05_dec.ipynb #b065f870
 class Refresh(Callback):
-    "Recompute q and the target p of all points every `interval` batches; stop when fewer than `tol` of the points changed cluster (paper: section 3.1.3)"
+    """Recompute q and the target p of all points every `interval` batches; stop when fewer than
+    `tol` of the points changed cluster (paper: section 3.1.3)"""
     def __init__(self,
         assign, # () -> q of all points, (n, k)
         labels, # clusters before the first batch, (n,)
@@ -80,7 +86,7 @@ class Refresh(Callback):
         target=target_distribution, # q of all points -> p
     ):
         self.assign, self.interval, self.tol, self.target = assign, interval, tol, target
-        self.labels, self.p, self.changes = labels.cpu(), None, []            # changes: (iteration, share)
+        self.labels, self.p, self.changes = labels.cpu(), None, []     # changes: (iteration, share)
     def before_fit(self, trainer):
         if self.p is not None: self.p = self.p.to(trainer.device)           # after a resume
     def before_batch(self, trainer):
@@ -111,21 +117,27 @@ class Batch:
         done:float=0., # share of the run that is over
         augment=None, # (m, d) -> (m, d): the same points, seen a little differently
     ):
-        self.x, self.p, self.encoder, self.layer, self.network, self.done, self.augment = x, p, encoder, layer, network, done, augment
+        self.x, self.p, self.encoder, self.layer, self.network = x, p, encoder, layer, network
+        self.done, self.augment = done, augment
     @cached_property
     def z(self): return self.encoder(self.x)                                    # codes, (m, d_z)
     @cached_property
-    def q(self): return self.layer(self.z)                                      # soft assignment, (m, k)
+    def q(self): return self.layer(self.z)                                 # soft assignment, (m, k)
     @property
-    def mu(self): return self.layer.mu                                          # centroids, (k, d_z)
+    def mu(self): return self.layer.mu                                         # centroids, (k, d_z)
     @cached_property
     def y(self): # reconstructions, (m, d)
-        if self.network is None: raise DecError("this loss looks at reconstructions, so the decoder must be trained, too; give keep_decoder=True")
+        if self.network is None:
+            raise DecError("this loss looks at reconstructions, so the decoder must be trained, "
+                           "too; give keep_decoder=True")
         return self.network.decoder(self.z)
     @cached_property
     def moved(self): # the same points, augmented; they keep their target
-        if self.augment is None: raise DecError("this loss looks at augmented points, so it needs to know how; give augment=, for example Jitter()")
-        return Batch(self.augment(self.x), self.p, self.encoder, self.layer, self.network, self.done)
+        if self.augment is None:
+            raise DecError("this loss looks at augmented points, so it needs to know how; give "
+                           "augment=, for example Jitter()")
+        return Batch(self.augment(self.x), self.p, self.encoder, self.layer, self.network,
+                     self.done)
 
 def dec_loss(batch:Batch)->torch.Tensor:
     "The loss of DEC: KL(P‖Q) (paper: section 3.1.2, equation 2)"
@@ -145,17 +157,20 @@ def fit_clusters(
     callbacks=(), # more Callbacks; one with after_refresh(trainer, q) is told of every refresh
     target=target_distribution, # q of all points -> p
     loss=dec_loss, # Batch -> scalar
-    network:nn.Module|None=None, # the whole autoencoder, trained, too, if the loss needs more of it than the encoder
+    # the whole autoencoder, trained, too, if the loss needs more of it than the encoder
+    network:nn.Module|None=None,
     augment=None, # see Batch
 )->tuple: # the fitted Trainer and its Refresh
     "The KL phase of DEC (paper: section 3.1.3)"
     net = nn.Sequential(encoder, layer)
     refresh = Refresh(lambda: apply_chunked(net, rows), labels, update_interval, tol, target)
     def step(b):
-        trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer, network, trainer.t/trainer.n_iter, augment)
+        trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer, network,
+                              trainer.t/trainer.n_iter, augment)
         return loss(trainer.batch)
     params = [*dict.fromkeys([*net.parameters(), *(network.parameters() if network else ())])]
-    trainer = Trainer(step, params, len(rows), stage, seed, [refresh, *callbacks], 'clusters', modules=[net, *([network] if network else [])])
+    trainer = Trainer(step, params, len(rows), stage, seed, [refresh, *callbacks], 'clusters',
+                      modules=[net, *([network] if network else [])])
     return (ck or Checkpoint()).run('clusters', trainer), refresh
 
 # %% ../nbs/05_dec.ipynb #2628914e
@@ -174,40 +189,49 @@ class Recipe:
     update_interval_text:int|None=None # the same for sparse data, if it differs
     tol:float=.001 # share of changed points that ends the KL phase
     train_part:bool=False # autoencoder on the published training part only, where there is one
-    features:int=1 # columns that the autoencoder's rates are made for; with fewer they are lowered in proportion
+    # columns that the autoencoder's rates are made for; with fewer they are lowered in proportion
+    features:int=1
 
 # %% ../nbs/05_dec.ipynb #87ca3cbd
 _layer = dict(lr=.1, lr_step=20_000, dropout=.2)
 _authors = dict(order='file', bias_lr=2.)
 RECIPES = {r.name: r for r in (
-    Recipe('paper', pretrain=Stage(50_000, **_layer), finetune=Stage(100_000, lr=.1, lr_step=20_000), cluster=Stage(20_000, lr=.01)),
-    Recipe('authors', pretrain=Stage(50_000, ramp=1000, noise_on='hidden', **_layer, **_authors), finetune=Stage(100_000, lr=.1, lr_step=20_000, ramp=1000, **_authors),
-           cluster=Stage(20_000, lr=.01, reset_momentum=True, **_authors), scale='authors', factor=.5, update_interval=160, update_interval_text=20, train_part=True),
-    Recipe('fast', finetune=Stage(100_000, epochs=60, min_iter=4_000, batch_share=1/28, lr=.2, average=.2), cluster=Stage(6_000, lr=.01, decay=.5), init='uniform', update_interval=140, features=64))}
+    Recipe('paper', pretrain=Stage(50_000, **_layer),
+           finetune=Stage(100_000, lr=.1, lr_step=20_000), cluster=Stage(20_000, lr=.01)),
+    Recipe('authors', pretrain=Stage(50_000, ramp=1000, noise_on='hidden', **_layer, **_authors),
+           finetune=Stage(100_000, lr=.1, lr_step=20_000, ramp=1000, **_authors),
+           cluster=Stage(20_000, lr=.01, reset_momentum=True, **_authors), scale='authors',
+           factor=.5, update_interval=160, update_interval_text=20, train_part=True),
+    Recipe('fast', finetune=Stage(100_000, epochs=60, min_iter=4_000, batch_share=1/28, lr=.2,
+                                  average=.2), cluster=Stage(6_000, lr=.01, decay=.5),
+           init='uniform', update_interval=140, features=64))}
 
 def get_recipe(
     recipe, # 'fast', 'paper', 'authors', or a Recipe
 )->Recipe:
     "A recipe by its name"
     r = RECIPES.get(recipe) if isinstance(recipe, str) else recipe
-    if not isinstance(r, Recipe): raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
+    if not isinstance(r, Recipe):
+        raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
     return r
 
 # %% ../nbs/05_dec.ipynb #5cdb2b8d
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
-    "Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator; `DEC??` explains each parameter, and `fit` leaves `labels_`, `cluster_centers_`, `kmeans_labels_`, `history_`, `stop_reason_`, `seconds_`, …"
+    """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator;
+    `DEC??` explains each parameter, and `fit` leaves `labels_`, `cluster_centers_`,
+    `kmeans_labels_`, `history_`, `stop_reason_`, `seconds_`, …"""
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
         method:str='DEC', # a name in METHODS; it says what every None below means
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
-        update_interval:int|None=None, # mini-batches between two refreshes of the target; None: the recipe's
+        update_interval:int|None=None, # mini-batches between two refreshes; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
-        ae_iter:int|None=None, # mini-batches of the autoencoder, and of each greedy layer; None: the recipe's
+        ae_iter:int|None=None, # mini-batches of each stage of the autoencoder; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
-        backprop:bool=True, # train the encoder in the KL phase, too; False: only the centroids move (paper: table 2, 'DEC w/o backprop')
+        backprop:bool=True, # False: only the centroids move (paper: table 2, 'DEC w/o backprop')
         train_centroids:bool|None=None, # False: they stay where k-means put them; DEC: True
-        keep_decoder:bool|None=None, # keep training it in the KL phase, for a loss that looks at Batch.y; DEC: False
+        keep_decoder:bool|None=None, # train it on, for a loss that looks at Batch.y; DEC: False
         loss=None, # Batch -> scalar, what the KL phase minimises; DEC: dec_loss
         target=None, # q of all points -> p; DEC: target_distribution
         assign=None, # (z, mu, alpha) -> q; DEC: soft_assign
@@ -215,7 +239,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         cluster:Stage|None=None, # hyper-parameters of the KL phase; DEC: the recipe's
         network=None, # (d, dims, init, seed) -> module with encoder and decoder; DEC: AutoEncoder
         head=None, # (mu, alpha, assign) -> module that turns codes into q; DEC: ClusterLayer
-        augment=None, # (m, d) -> (m, d): points seen a little differently; the autoencoder then learns on these
+        augment=None, # (m, d) -> (m, d): points seen a little differently, in all training
         alpha:float=1., # degrees of freedom of Student's t
         n_init:int=20, # restarts of k-means (the mixture of VaDE has one start)
         random_state=None, # int for results that repeat
@@ -223,20 +247,21 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         precision:str='auto', # 'auto', 'float32', 'bf16': of matrix products while training
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
-        callbacks=None, # Callbacks of the KL phase, or a function (this DEC, X as a float32 matrix) -> Callbacks; they come after those that the method has, and (): not even these
+        callbacks=None, # more Callbacks, or (this DEC, X) -> Callbacks; (): not even the method's
         checkpoint=None, # path of a file to resume from after a kill; or a Checkpoint
     ):
-        self.n_clusters, self.method, self.recipe, self.update_interval, self.tol, self.ae_iter, self.max_iter = n_clusters, method, recipe, update_interval, tol, ae_iter, max_iter
-        self.train_centroids, self.keep_decoder, self.loss, self.target, self.assign, self.start = train_centroids, keep_decoder, loss, target, assign, start
-        self.cluster, self.network, self.head, self.augment = cluster, network, head, augment
-        self.backprop, self.alpha, self.n_init, self.random_state, self.device, self.precision = backprop, alpha, n_init, random_state, device, precision
-        self.train_rows, self.autoencoder, self.callbacks, self.checkpoint = train_rows, autoencoder, callbacks, checkpoint
-    def transform(self, X): # points, (n, d), old or new -> codes z, (n, d_z); it stands here since scikit-learn's set_output wraps only what a class is made with
-        "The embedding of points"; return self._codes(X)
+        store_attr(store_args=False)            # each under its name, as scikit-learn wants it
+    def transform(self, X): # it stands here, since set_output wraps what a class is made with
+        "The embedding of points: (n, d), old or new -> codes z, (n, d_z)"
+        return self._codes(X)
 
 # %% ../nbs/05_dec.ipynb #510b1f1e
-METHODS = {'DEC': {}}                                                              # name -> arguments that differ from DEC's, and `alone` where workers cannot share; pages 22 and 23 add the family
-_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution, assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer, augment=None, alone=False)
+# name -> arguments that differ from DEC's, and `alone` where workers cannot share; pages 22 and 23
+# add the family
+METHODS = {'DEC': {}}
+_USUAL = dict(train_centroids=True, keep_decoder=False, loss=dec_loss, target=target_distribution,
+              assign=soft_assign, start=kmeans_start, network=AutoEncoder, head=ClusterLayer,
+              augment=None, alone=False)
 
 def method_name(
     name:str, # upper and lower case are the same
@@ -244,7 +269,8 @@ def method_name(
     "A member of the family by its name"
     if name not in METHODS: import_module('dec_tutorial.images')
     found = {m.lower(): m for m in METHODS}.get(str(name).lower())
-    if found is None: raise DecError(f"no method is called {name!r}; known are {', '.join(METHODS)}")
+    if found is None:
+        raise DecError(f"no method is called {name!r}; known are {', '.join(METHODS)}")
     return found
 
 def get_method(name:str)->dict: # arguments of DEC that differ from DEC's
@@ -255,7 +281,8 @@ def get_method(name:str)->dict: # arguments of DEC that differ from DEC's
 def _use(self:DEC):
     "The arguments that count: given ones, then the method's, then DEC's"
     given = self.get_params(deep=False)
-    return SimpleNamespace(**given | _USUAL | get_method(self.method) | {n: v for n, v in given.items() if v is not None})
+    return SimpleNamespace(**given | _USUAL | get_method(self.method)
+                           | {n: v for n, v in given.items() if v is not None})
 
 # %% ../nbs/05_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
@@ -263,12 +290,17 @@ _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
 @patch
 def _check_parts(self:DEC): # what is no function is found now, and not after the autoencoder
     for name in _PARTS:
-        if (v := getattr(self, name)) is not None and not callable(v): raise DecError(f"{name} must be a function, not {v!r}")
-    if self.cluster is not None and not isinstance(self.cluster, Stage): raise DecError(f"cluster must be a Stage, not {self.cluster!r}")
+        if (v := getattr(self, name)) is not None and not callable(v):
+            raise DecError(f"{name} must be a function, not {v!r}")
+    if self.cluster is not None and not isinstance(self.cluster, Stage):
+        raise DecError(f"cluster must be a Stage, not {self.cluster!r}")
     given, ck = self.callbacks, self.checkpoint
-    if not (given is None or callable(given) or isinstance(given, (list, tuple)) and all(isinstance(c, Callback) for c in given)):
-        raise DecError(f"callbacks must be a list of Callbacks, or a function (this DEC, X) that returns one, not {given!r}")
-    if not (ck is None or isinstance(ck, (str, os.PathLike, Checkpoint))): raise DecError(f"checkpoint must be the path of a file or a Checkpoint, not {ck!r}")
+    if not (given is None or callable(given) or isinstance(given, (list, tuple))
+            and all(isinstance(c, Callback) for c in given)):
+        raise DecError(f"callbacks must be a list of Callbacks, or a function (this DEC, X) that "
+                       f"returns one, not {given!r}")
+    if not (ck is None or isinstance(ck, (str, os.PathLike, Checkpoint))):
+        raise DecError(f"checkpoint must be the path of a file or a Checkpoint, not {ck!r}")
 
 # %% ../nbs/05_dec.ipynb #ec57aa1d
 @patch
@@ -276,38 +308,63 @@ def _settings(self:DEC, sparse_x):
     "The recipe with this estimator's own arguments in it"
     r = get_recipe(self.recipe)
     use = self._use
-    interval = use.update_interval if use.update_interval is not None else (r.update_interval_text if sparse_x and r.update_interval_text else r.update_interval)
+    interval = (r.update_interval_text if sparse_x else None) or r.update_interval
+    if use.update_interval is not None: interval = use.update_interval
     cut = lambda s, n: s if s is None or n is None else replace(s, n_iter=int(n), epochs=None)
-    for name, v, low in (('update_interval', interval, 1), ('ae_iter', 1 if self.ae_iter is None else self.ae_iter, 1), ('max_iter', 1 if self.max_iter is None else self.max_iter, 1), ('n_init', self.n_init, 1), ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
-        if not (isinstance(v, (int, np.integer)) and not isinstance(v, bool) and v >= low): raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
+    for name, v, low in (('update_interval', interval, 1),
+                         ('ae_iter', 1 if self.ae_iter is None else self.ae_iter, 1),
+                         ('max_iter', 1 if self.max_iter is None else self.max_iter, 1),
+                         ('n_init', self.n_init, 1),
+                         ('train_rows', 1 if self.train_rows is None else self.train_rows, 1)):
+        if not (isinstance(v, (int, np.integer)) and not isinstance(v, bool) and v >= low):
+            raise DecError(f"{name} must be a whole number of at least {low}, not {v!r}")
     tol = r.tol if self.tol is None else self.tol
     self._check_parts()
-    if not (isinstance(self.alpha, numbers.Real) and self.alpha > 0): raise DecError(f"alpha must be a number greater than 0, not {self.alpha!r}")
-    if not self.backprop and (use.keep_decoder or use.augment): raise DecError(f"backprop=False trains the centroids alone, and {self.method} needs more than that: a decoder or changed points; leave backprop out, or choose the method 'DEC'")
-    if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1): raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
-    return replace(r, update_interval=int(interval), tol=float(tol), pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter), cluster=cut(use.cluster or r.cluster, self.max_iter))
+    if not (isinstance(self.alpha, numbers.Real) and self.alpha > 0):
+        raise DecError(f"alpha must be a number greater than 0, not {self.alpha!r}")
+    if not self.backprop and (use.keep_decoder or use.augment):
+        raise DecError(f"backprop=False trains the centroids alone, and {self.method} needs more "
+                       f"than that: a decoder or changed points; leave backprop out, or choose the "
+                       f"method 'DEC'")
+    if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1):
+        raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
+    return replace(r, update_interval=int(interval), tol=float(tol),
+                   pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter),
+                   cluster=cut(use.cluster or r.cluster, self.max_iter))
 
+# %% ../nbs/05_dec.ipynb #0d4c3f04
 @patch
 def _check_k(self:DEC, n):
     k = self.n_clusters
     if isinstance(k, str) and k == 'auto': return
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool): raise DecError(f"n_clusters must be a whole number or 'auto', not {k!r}")
-    if k < 1: raise DecError(f"n_clusters is {k}; ask for 2 clusters or more (1 puts everything together)")
-    if n < k: raise DecError(f"X has n_samples={n} points, fewer than n_clusters={k}; ask for fewer clusters or give more points")
+    if not isinstance(k, (int, np.integer)) or isinstance(k, bool):
+        raise DecError(f"n_clusters must be a whole number or 'auto', not {k!r}")
+    if k < 1:
+        raise DecError(f"n_clusters is {k}; ask for 2 clusters or more (1 puts everything "
+                       f"together)")
+    if n < k:
+        raise DecError(f"X has n_samples={n} points, fewer than n_clusters={k}; ask for fewer "
+                       f"clusters or give more points")
 
 # %% ../nbs/05_dec.ipynb #06192a39
-def _spell(v): # what JSON does not know: functions by what they do, objects by what they hold, and nothing by its address
+# what JSON does not know: functions by what they do, objects by what they hold, and nothing by its
+# address
+def _spell(v):
     if isinstance(v, partial): return [v.func, v.args, v.keywords]
     if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
-    if isinstance(v, FunctionType) and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__):      # the package's own are known by their names
-        return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__, [c.cell_contents for c in v.__closure__ or ()]]
+    # the package's own are known by their names
+    if (isinstance(v, FunctionType)
+        and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__)):
+        return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__,
+                [c.cell_contents for c in v.__closure__ or ()]]
     if isinstance(v, MethodType): return [v.__func__, v.__self__]
     if isinstance(v, nn.Module): return _digest(v)
     if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
     if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
     if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
     if name := getattr(v, '__qualname__', None): return name
-    return {type(v).__name__: vars(v)} if hasattr(v, '__dict__') else re.sub(' at 0x[0-9a-f]+', '', str(v))
+    return ({type(v).__name__: vars(v)} if hasattr(v, '__dict__')
+            else re.sub(' at 0x[0-9a-f]+', '', str(v)))
 
 def job_key(
     x, # points, (n, d); dense or CSR
@@ -315,25 +372,38 @@ def job_key(
 )->str: # 16 hexadecimal digits
     "A name for a job: the same for the same points and arguments, else another"
     try: text = json.dumps(what | dict(shape=x.shape), sort_keys=True, default=_spell)
-    except (TypeError, ValueError, RecursionError) as e: raise DecError(f"an argument of this job cannot be told from others ({type(e).__name__}: {e}), and a checkpoint must not be taken up by another job; give no checkpoint") from e
+    except (TypeError, ValueError, RecursionError) as e:
+        raise DecError(f"an argument of this job cannot be told from others ({type(e).__name__}: "
+                       f"{e}), and a checkpoint must not be taken up by another job; give no "
+                       f"checkpoint") from e
     h = hashlib.blake2b(text.encode(), digest_size=8)
-    for a in ((x.data, x.indices, x.indptr) if sparse.issparse(x) else (np.ascontiguousarray(x),)): h.update(a.view(np.uint8).data)
+    for a in ((x.data, x.indices, x.indptr) if sparse.issparse(x) else (np.ascontiguousarray(x),)):
+        h.update(a.view(np.uint8).data)
     return h.hexdigest()
 
 # %% ../nbs/05_dec.ipynb #f5876b4b
-def _digest(net): return net and hashlib.blake2b(b''.join(v.detach().cpu().numpy().tobytes() for v in net.state_dict().values()), digest_size=8).hexdigest()
+def _digest(net):
+    return net and hashlib.blake2b(b''.join(v.detach().cpu().numpy().tobytes()
+                                            for v in net.state_dict().values()),
+                                   digest_size=8).hexdigest()
 
 @patch
-def _open_checkpoint(self:DEC, x, r, **further): # and the seed, which belongs to the job if it was drawn
+# and the seed, which belongs to the job if it was drawn
+def _open_checkpoint(self:DEC, x, r, **further):
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
-    seed = self._draw_seed() if self.random_state is not None or 'seed' not in ck.done else ck.done['seed']
+    seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
+            else ck.done['seed'])
     if not (ck.path and ck.check): return ck, seed
     if self.random_state is None: ck.done['seed'] = seed
     use = vars(self._use)
     further |= {n: use[n] for n, v in _USUAL.items() if n != 'alone' and use[n] != v}
-    key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto' else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows, autoencoder=_digest(self.autoencoder), **further)
+    key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto'
+                  else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop,
+                  n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows,
+                  autoencoder=_digest(self.autoencoder), **further)
     if ck.done.setdefault('key', key) != key:
-        raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or seed); delete it or name another file")
+        raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or "
+                       f"seed); delete it or name another file")
     return ck, seed
 
 # %% ../nbs/05_dec.ipynb #f700c228
@@ -342,9 +412,12 @@ def behind_pca(
     rows:Rows, # points, (n, d)
     most:int=5000, # points to look at, at even distances
 )->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
-    "How much worse a network restores points than principal components do, as many as its code has numbers"
-    x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most), dtype=torch.float64).long().to(rows.device)]
-    with torch.no_grad(), evaluating(ae): error, width = (ae(x) - x).square().mean().item(), ae.encoder(x[:1]).shape[1]
+    """How much worse a network restores points than principal components do, as many as its code
+    has numbers"""
+    x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
+                            dtype=torch.float64).long().to(rows.device)]
+    with torch.no_grad(), evaluating(ae):
+        error, width = (ae(x) - x).square().mean().item(), ae.encoder(x[:1]).shape[1]
     x = x.cpu().numpy()
     variance, p = float(x.var(0).mean()), min(width, *x.shape)
     if not variance: return 0.
@@ -354,55 +427,74 @@ def behind_pca(
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     if self.autoencoder is not None:
-        if not all(hasattr(self.autoencoder, a) for a in ('encoder', 'decoder', 'd')): raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like AutoEncoder, not {self.autoencoder!r}")
-        if self.autoencoder.d != rows.d: raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has {rows.d}")
+        if not all(hasattr(self.autoencoder, a) for a in ('encoder', 'decoder', 'd')):
+            raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, "
+                           f"like AutoEncoder, not {self.autoencoder!r}")
+        if self.autoencoder.d != rows.d:
+            raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has "
+                           f"{rows.d}")
         return copy.deepcopy(self.autoencoder).to(rows.device), []
     use = self._use
     for halved in range(ck.done.get('halved', 0), 4):
         ae = use.network(rows.d, r.dims, r.init, seed).to(rows.device)
         slower = lambda stage: replace(stage, lr=stage.lr*min(1, rows.d/r.features)/2**halved)
         try:
-            phases = pretrain_layerwise(ae, rows, slower(r.pretrain), r.factor, seed, ck) if r.pretrain else []
-            phases = [*phases, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck, augment=use.augment)]
+            phases = (pretrain_layerwise(ae, rows, slower(r.pretrain), r.factor, seed, ck)
+                      if r.pretrain else [])
+            phases = [*phases, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck,
+                                        augment=use.augment)]
             behind = behind_pca(ae, rows) if phases[-1].n_iter >= 1000 else 0.
             if behind < .1: return ae, phases
-            why = f'the autoencoder restores points worse than principal components do, by {behind:.0%} of their variance'
-            if halved == 3: warnings.warn(f'{why}, at four rates; clusters made from its codes mean little'); return ae, phases
+            why = (f'the autoencoder restores points worse than principal components do, by '
+                   f'{behind:.0%} of their variance')
+            if halved == 3:
+                warnings.warn(f'{why}, at four rates; clusters made from its codes mean little')
+                return ae, phases
         except Diverged as e:
             if halved == 3: raise
             why = e
         warnings.warn(f'{why}; the autoencoder starts again at half the rate')
-        ck.done, ck.running = {k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))} | dict(halved=halved + 1), None
+        ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))}
+                   | dict(halved=halved + 1))
+        ck.running = None
         ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
 @patch
 @contextmanager
 def _started(self:DEC, X, more=None):
-    "Autoencoder, and k-means on its codes; what follows in the block has the same precision and checkpoint"
-    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)           # of a fit before
+    "Autoencoder, and k-means on its codes; the block goes on in their precision and checkpoint"
+    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None) # an older fit's
     given, X = X, check_x(X)
-    check_offset(given)
-    self._check_k(X.shape[0])
-    validate_data(self, given, skip_check_array=True)                       # columns of a data frame keep their names
+    check_offset(given); self._check_k(X.shape[0])
+    validate_data(self, given, skip_check_array=True)     # columns of a data frame keep their names
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
     self.scale_ = scale_factor(X, r.scale)
     rows = Rows(X, self.scale_, device)
     part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
     if more is not None:
         more = check_x(more, 'more')
-        if sparse.issparse(more) != sparse.issparse(X): raise DecError('one of X and more is sparse and the other dense; give both alike')
-        if more.shape[1] != X.shape[1]: raise DecError(f"more has {more.shape[1]} features, X has {X.shape[1]}; give points of the same kind")
-        part, further = Rows((sparse.vstack if sparse.issparse(X) else np.vstack)([X[:self.train_rows], more]), self.scale_, device), dict(more=job_key(more))
+        if sparse.issparse(more) != sparse.issparse(X):
+            raise DecError('one of X and more is sparse and the other dense; give both alike')
+        if more.shape[1] != X.shape[1]:
+            raise DecError(f"more has {more.shape[1]} features, X has {X.shape[1]}; "
+                           "give points of the same kind")
+        stack = sparse.vstack if sparse.issparse(X) else np.vstack
+        part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
+        further = dict(more=job_key(more))
     with workers(device), precision(self.precision, device):
-        if worker()[1] > 1 and self._use.alone: raise DecError(f'{self.method} cannot be shared by several workers, since what it minimises is no mean over points; run it without torchrun')
+        if worker()[1] > 1 and self._use.alone:
+            raise DecError(f'{self.method} cannot be shared by several workers, since what it '
+                           f'minimises is no mean over points; run it without torchrun')
         ck, seed = self._open_checkpoint(X, r, **further)
         self.n_clusters_ = self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
-        self.autoencoder_, self.kmeans_labels_, self.start_codes_ = ae, start['labels'].numpy(), start['z'].numpy()
-        self.recipe_, self.seed_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],)))), seed       # the widths of a given autoencoder are its own
-        self.reconstruction_ = start['error']                               # mean squared error over n and d, before the KL phase
+        self.autoencoder_, self.seed_ = ae, seed
+        self.kmeans_labels_, self.start_codes_ = start['labels'].numpy(), start['z'].numpy()
+        # a given autoencoder has widths of its own
+        self.recipe_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],))))
+        self.reconstruction_ = start['error'] # mean squared error over n and d, before the KL phase
         self.history_ = {t.name: t.history for t in phases}
         self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
         yield X, rows, ck, start
@@ -420,18 +512,22 @@ def _choose_k(self:DEC, X, ck):
 def _callbacks(self:DEC, X):
     made = lambda c: list(c(self, X) if callable(c) else c)
     given = self.callbacks
-    if given is not None and not callable(given) and not len(given): return []                 # none at all
-    return made(get_method(self.method).get('callbacks', ())) + made(given or ())            # to watch a method must not change it
+    if given is not None and not callable(given) and not len(given): return []         # none at all
+    # to watch a method must not change it
+    return made(get_method(self.method).get('callbacks', ())) + made(given or ())
 
 @patch
 def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
     "The KL phase on some points, and what the estimator tells of it"
     use = self._use
-    encoder, points = (self.autoencoder_.encoder, rows) if self.backprop else (nn.Identity(), Rows(z, device=rows.device))
-    trainer, refresh = fit_clusters(encoder, self.layer_, points, stage, labels, self.recipe_.update_interval, tol, seed, ck, self.callbacks_,
+    encoder, points = ((self.autoencoder_.encoder, rows) if self.backprop
+                       else (nn.Identity(), Rows(z, device=rows.device)))
+    trainer, refresh = fit_clusters(encoder, self.layer_, points, stage, labels,
+                                    self.recipe_.update_interval, tol, seed, ck, self.callbacks_,
         target, use.loss, self.autoencoder_ if use.keep_decoder else None, use.augment)
     q = self._q(rows).cpu().numpy()
-    self.labels_, self.soft_sizes_, self.cluster_centers_ = q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy()
+    self.labels_, self.soft_sizes_, self.cluster_centers_ = (
+        q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy())
     return trainer, refresh
 
 # %% ../nbs/05_dec.ipynb #6bf8a8f8
@@ -453,13 +549,17 @@ def fit(self:DEC,
     "Autoencoder, k-means on its codes, KL phase"
     with self._started(X, more) as (X, rows, ck, start):
         r, use, self.momentum_ = self.recipe_, self._use, None
-        self.layer_ = layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)         # callbacks may ask for codes on the way
+        # callbacks may ask for codes on the way
+        self.layer_ = layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)
         if 'head' in start: layer.load_state_dict(start['head'])
         layer.mu.requires_grad_(use.train_centroids)
         self.callbacks_ = self._callbacks(X)
-        trainer, refresh = self._cluster(rows, start['z'], r.cluster, start['labels'], r.tol, self.seed_ + 200, ck, use.target)
+        trainer, refresh = self._cluster(rows, start['z'], r.cluster, start['labels'], r.tol,
+                                         self.seed_ + 200, ck, use.target)
     empty = self.n_clusters_ - len(np.unique(self.labels_))
-    if empty: warnings.warn(f'{empty} of {self.n_clusters_} clusters {"is" if empty == 1 else "are"} empty in the end; ask for fewer, or see whether the points differ at all')
+    if empty:
+        warnings.warn(f'{empty} of {self.n_clusters_} clusters {"is" if empty == 1 else "are"} '
+                      f'empty in the end; ask for fewer, or see whether the points differ at all')
     self.n_iter_, self.stop_reason_ = trainer.t, trainer.stop_reason
     self.history_ |= {trainer.name: trainer.history, 'changes': refresh.changes}
     self.seconds_ |= {'clusters': trainer.seconds}
@@ -472,26 +572,40 @@ class _Momentum(Callback):
     def before_fit(self, trainer):
         if self.state: trainer.opt.load_state_dict(self.state)
 
+# %% ../nbs/05_dec.ipynb #fc935737
 @patch
 def partial_fit(self:DEC,
     X, # points, (m, d); at the first call enough to train an autoencoder on
     y=None, # ignored
 )->DEC:
-    "Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over new points; callbacks go on unless they are fit_only, and count its batches from 0"
+    """Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over
+    new points; callbacks go on unless they are fit_only, and count its batches from 0"""
     if not hasattr(self, 'layer_'): return self.fit(X)
-    if lost := [n for n in getattr(self, 'own_', ()) if getattr(self, n, None) is None]: raise DecError(f"the model was fitted with {' and '.join(lost)} of its own, which a file cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params before partial_fit")
+    if lost := [n for n in getattr(self, 'own_', ()) if getattr(self, n, None) is None]:
+        raise DecError(f"the model was fitted with {' and '.join(lost)} of its own, which a file "
+                       f"cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params before "
+                       f"partial_fit")
     rows, stage, use, seen = self._rows(X), self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
     f = torch.from_numpy(seen).to(rows.device)
-    target = use.target if use.target is not target_distribution else lambda q: target_distribution(q, f + q.sum(0))   # f_j of all points so far
+    # f_j of all points so far
+    target = (use.target if use.target is not target_distribution
+              else lambda q: target_distribution(q, f + q.sum(0)))
     with workers(rows.device), precision(self.precision, rows.device):
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
-        if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))          # of a model from a file
-        self.callbacks_ = [*(c for c in self.callbacks_ if not (c.fit_only or isinstance(c, _Momentum))), _Momentum(self.momentum_)]
-        trainer, refresh = self._cluster(rows, z, replace(stage, n_iter=n_iter, epochs=None, decay=0.), labels, 0., self.seed_ + 300 + self.n_iter_, Checkpoint(), target)
+        # of a model from a file
+        if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))
+        self.callbacks_ = (
+            [*(c for c in self.callbacks_ if not (c.fit_only or isinstance(c, _Momentum))),
+             _Momentum(self.momentum_)])
+        trainer, refresh = self._cluster(rows, z, replace(stage, n_iter=n_iter, epochs=None,
+                                                          decay=0.), labels, 0.,
+                                         self.seed_ + 300 + self.n_iter_, Checkpoint(), target)
     later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
-    self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history), 'changes': self.history_['changes'] + later(refresh.changes)}
-    self.n_iter_, self.stop_reason_, self.soft_sizes_ = self.n_iter_ + trainer.t, trainer.stop_reason, seen + self.soft_sizes_
+    self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history),
+                      'changes': self.history_['changes'] + later(refresh.changes)}
+    self.n_iter_, self.stop_reason_ = self.n_iter_ + trainer.t, trainer.stop_reason
+    self.soft_sizes_ = seen + self.soft_sizes_
     self.seconds_ |= {'clusters': self.seconds_['clusters'] + trainer.seconds}
     self.momentum_ = trainer.opt.state_dict()
     return self
@@ -501,7 +615,9 @@ def partial_fit(self:DEC,
 def _draw_seed(self:DEC):
     s = self.random_state
     if isinstance(s, (int, np.integer)) and 0 <= s < 2**32: return int(s)
-    if s is not None and not isinstance(s, np.random.RandomState): raise DecError(f"random_state must be a whole number from 0 to {2**32 - 1}, a RandomState or None, not {s!r}")
+    if s is not None and not isinstance(s, np.random.RandomState):
+        raise DecError(f"random_state must be a whole number from 0 to {2**32 - 1}, a RandomState "
+                       f"or None, not {s!r}")
     return first_only(lambda: int(check_random_state(s).randint(2**31 - 1)))
 
 @patch
@@ -509,21 +625,27 @@ def _start(self:DEC, ae, rows, seed, ck):
     def run():
         t = time.perf_counter()
         z = apply_chunked(ae.encoder, rows)
-        with evaluating(ae): error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
-        return first_only(lambda: self._use.start(z.cpu(), self.n_clusters_, self.n_init, seed)) | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t)
+        with evaluating(ae):
+            error = apply_chunked(lambda x: (ae(x) - x).square().mean(1), rows).mean().item()
+        return (first_only(lambda: self._use.start(z.cpu(), self.n_clusters_, self.n_init, seed))
+                | dict(z=z.cpu(), error=error, seconds=time.perf_counter() - t))
     return ck.once('k-means on the codes', run)
 
 @patch
 def _q(self:DEC, rows):
-    with precision('float32'): return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
+    with precision('float32'):
+        return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
 
 @patch
 def _rows(self:DEC, X):
     check_is_fitted(self, 'layer_')
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
-        raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input; give it the columns it was fitted on")
-    validate_data(self, given, reset=False, skip_check_array=True)          # other names, or another order of them, are an error
+        raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                       f"{self.n_features_in_} features as input; give it the columns it was "
+                       f"fitted on")
+    # other names, or another order of them, are an error
+    validate_data(self, given, reset=False, skip_check_array=True)
     return Rows(X, self.scale_, self.layer_.mu.device)
 
 # %% ../nbs/05_dec.ipynb #524c7656
@@ -532,11 +654,12 @@ def __sklearn_tags__(self:DEC):
     "What scikit-learn's tools may expect"
     tags = super(DEC, self).__sklearn_tags__()
     tags.input_tags.sparse, tags.transformer_tags.preserves_dtype = True, ['float32']
-    tags.classifier_tags = ClassifierTags()                             # no classifier, but their checks ask it of everything with predict_proba
+    # no classifier, but their checks ask it of everything with predict_proba
+    tags.classifier_tags = ClassifierTags()
     return tags
 
 @patch(as_prop=True)
-def _n_features_out(self:DEC): return self.recipe_.dims[-1]                  # columns of transform: dec0, dec1, …
+def _n_features_out(self:DEC): return self.recipe_.dims[-1]    # columns of transform: dec0, dec1, …
 
 @patch
 def predict_proba(self:DEC,
@@ -568,21 +691,28 @@ def compare_recipes(
     datasets, # Datasets; their classes are counted and otherwise not looked at
     seeds=(0, 1, 2),
 )->list: # a row for each candidate and data set: no column of it knows a label
-    "What can be said of recipes without labels: reconstruction, spread inside clusters, seconds, settled points, agreement between seeds"
+    """What can be said of recipes without labels: reconstruction, spread inside clusters,
+    seconds, settled points, agreement between seeds"""
     rows = []
     def inside(d): # share of the codes' variance that is left inside the clusters of k-means
         z, l = d.start_codes_, d.kmeans_labels_
-        return sum(((z[l == j] - z[l == j].mean(0))**2).sum() for j in np.unique(l)) / ((z - z.mean(0))**2).sum()
+        return sum(((z[l == j] - z[l == j].mean(0))**2).sum()
+                   for j in np.unique(l)) / ((z - z.mean(0))**2).sum()
     for r, ds in itertools.product(candidates, datasets):
         fits = [DEC(ds.n_classes, recipe=r, random_state=s).fit(ds.x) for s in seeds]
         mean = lambda f: float(np.mean([f(d) for d in fits]))
-        rows.append(dict(candidate=r.name, dataset=ds.name, seeds=list(seeds), reconstruction=mean(lambda d: d.reconstruction_),
-            inside=mean(inside), seconds=mean(lambda d: sum(d.seconds_.values())), settled=mean(lambda d: 1 - d.history_['changes'][-1][1]),
-            agreement=float(np.mean([adjusted_rand_score(a.labels_, b.labels_) for a, b in itertools.combinations(fits, 2)])) if len(fits) > 1 else None))
+        rows.append(dict(candidate=r.name, dataset=ds.name, seeds=list(seeds),
+                         reconstruction=mean(lambda d: d.reconstruction_),
+            inside=mean(inside), seconds=mean(lambda d: sum(d.seconds_.values())),
+            settled=mean(lambda d: 1 - d.history_['changes'][-1][1]),
+            agreement=float(np.mean([adjusted_rand_score(a.labels_, b.labels_)
+                                     for a, b in itertools.combinations(fits, 2)])) if len(fits) > 1
+            else None))
     return rows
 
 # %% ../nbs/05_dec.ipynb #3b270bfa
-def _candidate(name, **kw): return replace(RECIPES['fast'], name=name, finetune=replace(RECIPES['fast'].finetune, **kw))
+def _candidate(name, **kw):
+    return replace(RECIPES['fast'], name=name, finetune=replace(RECIPES['fast'].finetune, **kw))
 
 CANDIDATES = (
     RECIPES['fast'],
@@ -592,34 +722,65 @@ CANDIDATES = (
 def show_training(dec):
     "KL loss, and share of points that changed cluster at each refresh"
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
-    axs[0].plot(*zip(*dec.history_['clusters'])); axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
+    axs[0].plot(*zip(*dec.history_['clusters']))
+    axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
     t, c = np.array(dec.history_['changes'][1:]).reshape(-1, 2).T
-    axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.'); axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
+    axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.')
+    axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
     axs[1].set(xlabel='mini-batch', ylabel='share of points changed')
     return fig
 
 # %% ../nbs/05_dec.ipynb #bb1a29a5
-_LEFT = ('loss', 'target', 'augment')                                       # arguments that a file cannot hold; partial_fit needs them
-_HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members', MixtureHead='members', ConvAutoEncoder='images', PooledAutoEncoder='images')                    # what a model may consist of, and the module it stands in
+_LEFT = ('loss', 'target', 'augment')    # arguments that a file cannot hold; partial_fit needs them
+# what a model may consist of, and the module it stands in
+_HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members',
+              MixtureHead='members', ConvAutoEncoder='images', PooledAutoEncoder='images')
 
+def _header(dec): # what a file says of a model, apart from its arrays
+    parts = dict(network=type(dec.autoencoder_).__name__, head=type(dec.layer_).__name__)
+    for part in parts.values():
+        if part not in _HOMES:
+            raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep "
+                           f"the arrays you need with numpy.savez")
+    use = dec._use
+    return parts | dict(
+        format=5, method=dec.method, d=dec.n_features_in_, n=len(dec.labels_),
+        shape=getattr(dec.autoencoder_, 'image_shape', None),
+        features=getattr(dec, 'feature_names_in_', np.array([])).tolist(),
+        n_clusters=dec.n_clusters_, alpha=float(getattr(dec.layer_, 'alpha', dec.alpha)),
+        train_rows=dec.train_rows, backprop=bool(dec.backprop),
+        train_centroids=bool(use.train_centroids), keep_decoder=bool(use.keep_decoder),
+        own=[n for n in _LEFT if getattr(dec, n) is not None], n_init=int(dec.n_init),
+        random_state=dec.seed_, precision=dec.precision, recipe=dataclasses.asdict(dec.recipe_),
+        scale=dec.scale_, momentum=dec.momentum_ and dec.momentum_['param_groups'],
+        n_iter=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_,
+        history=dec.history_, seconds=dec.seconds_)
+
+# %% ../nbs/05_dec.ipynb #0fb61227
 @patch
 def save(self:DEC,
     path, # of the file, usually ending in .safetensors
 ):
     "Write the fitted model to one file: arrays, and a JSON header"
     check_is_fitted(self, 'layer_')
-    if self._use.assign is not soft_assign: raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    parts = dict(network=type(self.autoencoder_).__name__, head=type(self.layer_).__name__)
-    for part in parts.values():
-        if part not in _HOMES: raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep the arrays you need with numpy.savez")
-    header = parts | dict(format=5, method=self.method, d=self.n_features_in_, n=len(self.labels_), shape=getattr(self.autoencoder_, 'image_shape', None), features=getattr(self, 'feature_names_in_', np.array([])).tolist(), n_clusters=self.n_clusters_, alpha=float(getattr(self.layer_, 'alpha', self.alpha)), train_rows=self.train_rows, backprop=bool(self.backprop), train_centroids=bool(self._use.train_centroids), keep_decoder=bool(self._use.keep_decoder), own=[n for n in _LEFT if getattr(self, n) is not None], n_init=int(self.n_init), random_state=self.seed_, precision=self.precision, recipe=dataclasses.asdict(self.recipe_),
-                  scale=self.scale_, momentum=self.momentum_ and self.momentum_['param_groups'], n_iter=self.n_iter_, stop_reason=self.stop_reason_, reconstruction=self.reconstruction_, history=self.history_, seconds=self.seconds_)
-    arrays = {k: v.detach().cpu().contiguous() for k, v in self.autoencoder_.state_dict().items()}
-    if {k: v.shape for k, v in arrays.items()} != {k: v.shape for k, v in _blank(header).state_dict().items()}: raise DecError(f"a {parts['network']} with settings that its dims do not tell cannot be saved; keep the arrays you need with numpy.savez")
-    arrays |= {f'head.{k}': v.detach().cpu().contiguous() for k, v in self.layer_.state_dict().items()}
-    arrays |= {f'momentum.{i}.{n}': v.detach().cpu().contiguous() for i, s in (self.momentum_ or dict(state={}))['state'].items() for n, v in s.items() if v is not None}       # of a stream
-    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_), labels=torch.from_numpy(self.labels_.astype(np.int32)), kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
-    with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=json.dumps(header, default=lambda v: v.item()))))       # numbers of numpy
+    if self._use.assign is not soft_assign:
+        raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no "
+                       "code; keep the arrays you need with numpy.savez")
+    header, plain = _header(self), lambda v: v.detach().cpu().contiguous()
+    arrays = {k: plain(v) for k, v in self.autoencoder_.state_dict().items()}
+    shapes = lambda d: {k: v.shape for k, v in d.items()}
+    if shapes(arrays) != shapes(_blank(header).state_dict()):
+        raise DecError(f"a {header['network']} with settings that its dims do not tell cannot be "
+                       f"saved; keep the arrays you need with numpy.savez")
+    arrays |= {f'head.{k}': plain(v) for k, v in self.layer_.state_dict().items()}
+    stream = (self.momentum_ or dict(state={}))['state']                    # of partial_fit
+    arrays |= {f'momentum.{i}.{n}': plain(v) for i, s in stream.items() for n, v in s.items()
+               if v is not None}
+    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_),
+                   labels=torch.from_numpy(self.labels_.astype(np.int32)),
+                   kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
+    text = json.dumps(header, default=lambda v: v.item())                   # numbers of numpy
+    with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=text)))
 
 # %% ../nbs/05_dec.ipynb #3df81bc5
 def _momentum(groups, arrays, parameters): # the state of an optimiser, or None
@@ -629,36 +790,54 @@ def _momentum(groups, arrays, parameters): # the state of an optimiser, or None
         _, i, what = name.split('.')
         state.setdefault(int(i), {})[what] = v
     known = {i for g in groups for i in g['params']}
-    if not (set(state) <= known and {v.shape for v in arrays.values()} <= {p.shape for p in parameters} | {torch.Size()}): raise ValueError('momentum of no parameter')
+    if not (set(state) <= known and {v.shape for v in arrays.values()}
+            <= {p.shape for p in parameters} | {torch.Size()}):
+        raise ValueError('momentum of no parameter')
     return dict(state=state, param_groups=groups)
 
 # %% ../nbs/05_dec.ipynb #7bf7e1d0
 def _recipe(d):
-    return Recipe(**(d | dict(pretrain=d['pretrain'] and Stage(**d['pretrain']), finetune=Stage(**d['finetune']), cluster=Stage(**d['cluster']), dims=tuple(d['dims']))))
+    return Recipe(**(d | dict(pretrain=d['pretrain'] and Stage(**d['pretrain']),
+                              finetune=Stage(**d['finetune']), cluster=Stage(**d['cluster']),
+                              dims=tuple(d['dims']))))
 
 def _part(name):
     if name not in _HOMES: raise ValueError(f'a {name!r}, which is no part that is known here')
     return getattr(import_module(f'dec_tutorial.{_HOMES[name]}'), name)
 
 def _blank(h): # the network of a header, without memory for sizes that a damaged file may claim
-    with torch.device('meta'): return _part(h['network'])(h['d'], h['recipe']['dims'], **(dict(image_shape=tuple(h['shape'])) if h['shape'] else {}))
+    with torch.device('meta'):
+        shape = dict(image_shape=tuple(h['shape'])) if h['shape'] else {}
+        return _part(h['network'])(h['d'], h['recipe']['dims'], **shape)
 
+# %% ../nbs/05_dec.ipynb #9aa1088f
 def _check_model(h, t, ae):
     k, number = h['n_clusters'], lambda v: isinstance(v, numbers.Real) and v > 0
     if h['format'] != 5: raise ValueError(f"format {h['format']} instead of 5")
-    if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1]) and t['soft_sizes'].shape == (k,) and tuple(h['recipe']['dims']) == ae.dims): raise ValueError('sizes that contradict each other')
-    if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])): raise ValueError('alpha or scale is no positive number')
+    if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1])
+            and t['soft_sizes'].shape == (k,) and tuple(h['recipe']['dims']) == ae.dims):
+        raise ValueError('sizes that contradict each other')
+    if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])):
+        raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
-    if (names := h['features']) and not (len(names) == h['d'] and all(isinstance(n, str) for n in names)): raise ValueError('names that are not those of the features')
-    if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')): raise ValueError('weights that are no float32')
+    if ((names := h['features'])
+        and not (len(names) == h['d'] and all(isinstance(n, str) for n in names))):
+        raise ValueError('names that are not those of the features')
+    if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')):
+        raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
-    if not (l.shape == (h['n'],) and s.ndim == 1 and len(l) and len(s) and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k): raise ValueError('labels that name no cluster')
+    if not (l.shape == (h['n'],) and s.ndim == 1 and len(l) and len(s)
+            and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k):
+        raise ValueError('labels that name no cluster')
 
 def _read_model(path):
     if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")
     try:
-        with safe_open(path, 'pt') as f: return json.loads(f.metadata()['dec_tutorial']), {k: f.get_tensor(k) for k in f.keys()}
-    except Exception as e: raise DecError(f"{path} is no complete model written by DEC.save ({type(e).__name__}); it is damaged, or of another kind") from e
+        with safe_open(path, 'pt') as f:
+            return json.loads(f.metadata()['dec_tutorial']), {k: f.get_tensor(k) for k in f.keys()}
+    except Exception as e:
+        raise DecError(f"{path} is no complete model written by DEC.save ({type(e).__name__}); it "
+                       f"is damaged, or of another kind") from e
 
 # %% ../nbs/05_dec.ipynb #dd83b51d
 @patch(cls_method=True)
@@ -669,24 +848,34 @@ def load(cls:DEC,
     "Read a model back; nothing in the file is executed"
     where, (h, t) = pick_device(device), _read_model(path)
     try:
-        m = cls(h['n_clusters'], method=h['method'], recipe=_recipe(h['recipe']), alpha=h['alpha'], n_init=h['n_init'], random_state=h['random_state'], device=device, precision=h['precision'])
+        m = cls(h['n_clusters'], method=h['method'], recipe=_recipe(h['recipe']), alpha=h['alpha'],
+                n_init=h['n_init'], random_state=h['random_state'], device=device,
+                precision=h['precision'])
         ae = _blank(h)
-        with torch.device('meta'): layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
-        head, momentum = ({k: v for k, v in t.items() if k.startswith(part)} for part in ('head.', 'momentum.'))
+        with torch.device('meta'):
+            layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
+        head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
+                          for part in ('head.', 'momentum.'))
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
-        ae.load_state_dict({k: v for k, v in t.items() if k not in {*head, *momentum, 'soft_sizes', 'labels', 'kmeans_labels'}}, assign=True)     # an array too many is an error, too
+        others = {*head, *momentum, 'soft_sizes', 'labels', 'kmeans_labels'}
+        ae.load_state_dict({k: v for k, v in t.items() if k not in others}, assign=True)
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
-        m.n_features_in_, m.scale_, m.recipe_, m.seed_ = ae.d, h['scale'], m.recipe, h['random_state']
+        m.n_features_in_, m.recipe_ = ae.d, m.recipe
+        m.scale_, m.seed_, m.callbacks_ = h['scale'], h['random_state'], None  # these when needed
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
-        m.backprop, m.train_centroids, m.own_ = *(bool(h[n]) for n in ('backprop', 'train_centroids')), list(h['own'])
-        m.keep_decoder = bool(h['keep_decoder'])
-        m.cluster, m.update_interval, m.train_rows = m.recipe.cluster, m.recipe.update_interval, h['train_rows']       # so that a fit is the same job again
-        m.n_clusters_, m.soft_sizes_, m.momentum_ = h['n_clusters'], t['soft_sizes'].numpy(), _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])
-        m.labels_, m.kmeans_labels_, m.cluster_centers_ = t['labels'].long().numpy(), t['kmeans_labels'].long().numpy(), t['head.mu'].numpy().copy()
+        for name in ('backprop', 'train_centroids', 'keep_decoder'): setattr(m, name, bool(h[name]))
+        m.train_rows, m.own_ = h['train_rows'], list(h['own'])
+        m.cluster, m.update_interval = m.recipe.cluster, m.recipe.update_interval   # the same job
+        m.momentum_ = _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])
+        m.n_clusters_, m.soft_sizes_ = h['n_clusters'], t['soft_sizes'].numpy()
+        m.labels_, m.kmeans_labels_ = (t[n].long().numpy() for n in ('labels', 'kmeans_labels'))
+        m.cluster_centers_ = t['head.mu'].numpy().copy()
         m.layer_.mu.requires_grad_(m.train_centroids)
-        m.callbacks_ = None                                             # made when they are needed, as the method may be one that is not known here
-        m.n_iter_, m.stop_reason_, m.reconstruction_, m.history_, m.seconds_ = (h[k] for k in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'))
+        for name in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'):
+            setattr(m, name + '_', h[name])
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:
-        raise DecError(f"{path} is a model file with parts that do not fit together ({type(e).__name__}: {str(e).splitlines()[0]}); it was changed or comes from another version") from e
+        raise DecError(f"{path} is a model file with parts that do not fit together "
+                       f"({type(e).__name__}: {str(e).splitlines()[0]}); it was changed, or is of "
+                       f"another version") from e
     return m

@@ -73,52 +73,25 @@ class Recipe:
 def get_recipe(recipe: typing.Any) -> Recipe: ...
 
 class DEC(sklearn.base.ClassNamePrefixFeaturesOutMixin, sklearn.base.ClusterMixin, sklearn.base.TransformerMixin, sklearn.base.BaseEstimator):
-    ae_iter: typing.Any
-    alpha: typing.Any
-    assign: typing.Any
-    augment: typing.Any
-    autoencoder: typing.Any
     autoencoder_: typing.Any
-    backprop: typing.Any
-    callbacks: typing.Any
     callbacks_: typing.Any
-    checkpoint: typing.Any
-    cluster: typing.Any
     cluster_centers_: typing.Any
-    device: typing.Any
-    head: typing.Any
     history_: typing.Any
     k_curve_: typing.Any
-    keep_decoder: typing.Any
     kmeans_labels_: typing.Any
     labels_: typing.Any
     layer_: typing.Any
-    loss: typing.Any
-    max_iter: typing.Any
-    method: typing.Any
     momentum_: typing.Any
-    n_clusters: typing.Any
     n_clusters_: typing.Any
-    n_init: typing.Any
     n_iter_: typing.Any
-    network: typing.Any
-    precision: typing.Any
-    random_state: typing.Any
-    recipe: typing.Any
     recipe_: typing.Any
     reconstruction_: typing.Any
     scale_: typing.Any
     seconds_: typing.Any
     seed_: typing.Any
     soft_sizes_: typing.Any
-    start: typing.Any
     start_codes_: typing.Any
     stop_reason_: typing.Any
-    target: typing.Any
-    tol: typing.Any
-    train_centroids: typing.Any
-    train_rows: typing.Any
-    update_interval: typing.Any
     def __init__(self, n_clusters: int | str = ..., *, method: str = ..., recipe: str | Recipe = ..., update_interval: int | None = ..., tol: float | None = ..., ae_iter: int | None = ..., max_iter: int | None = ..., backprop: bool = ..., train_centroids: bool | None = ..., keep_decoder: bool | None = ..., loss: typing.Any = ..., target: typing.Any = ..., assign: typing.Any = ..., start: typing.Any = ..., cluster: dec_tutorial.training.Stage | None = ..., network: typing.Any = ..., head: typing.Any = ..., augment: typing.Any = ..., alpha: float = ..., n_init: int = ..., random_state: typing.Any = ..., device: str = ..., precision: str = ..., train_rows: int | None = ..., autoencoder: dec_tutorial.sae.AutoEncoder | None = ..., callbacks: typing.Any = ..., checkpoint: typing.Any = ...) -> None: ...
     def transform(self, X: typing.Any) -> typing.Any: ...
     def fit_autoencoder(self, X: typing.Any, y: typing.Any = ..., more: typing.Any = ...) -> DEC: ...

@@ -27,7 +27,9 @@ def contingency(
 )->np.ndarray: # (classes, clusters), counts
     "How often each class fell into each cluster"
     y, c = np.asarray(y), np.asarray(c)
-    if y.shape != c.shape or y.ndim != 1 or not len(y): raise DecError(f"classes {y.shape} and clusters {c.shape} must be two lists of the same length, at least 1")
+    if y.shape != c.shape or y.ndim != 1 or not len(y):
+        raise DecError(f"classes {y.shape} and clusters {c.shape} must be two lists of the same "
+                       f"length, at least 1")
     return contingency_matrix(y, c)
 
 # %% ../nbs/06_evaluation.ipynb #76269aa3
@@ -35,7 +37,8 @@ def cluster_accuracy(
     y, # true classes, (n,)
     c, # clusters, (n,)
 )->float: # in [0, 1]
-    "ACC: share of points that are right under the best one-to-one naming of clusters (paper: section 4.2)"
+    """ACC: share of points that are right under the best one-to-one naming of clusters (paper:
+    section 4.2)"""
     m = contingency(y, c)
     return m[linear_sum_assignment(m, maximize=True)].sum() / len(np.asarray(y))
 
@@ -54,7 +57,8 @@ def scores(
 )->dict: # acc, nmi, ari as fractions of 1; None each without classes
     "ACC, NMI and ARI"
     if y is None: return dict(acc=None, nmi=None, ari=None)
-    return dict(acc=float(cluster_accuracy(y, c)), nmi=float(normalized_mutual_info_score(y, c)), ari=float(adjusted_rand_score(y, c)))
+    return dict(acc=float(cluster_accuracy(y, c)), nmi=float(normalized_mutual_info_score(y, c)),
+                ari=float(adjusted_rand_score(y, c)))
 
 # %% ../nbs/06_evaluation.ipynb #33da3e4c
 class Snapshots(Callback):
@@ -62,11 +66,16 @@ class Snapshots(Callback):
     def __init__(self,
         encode=None, # () -> codes of all points, (n, d_z); None: keep clusters only
         at=(), # numbers of the refreshes, from 0, at which codes are kept
-    ): self.encode, self.at, self.kept = encode, at, []                     # kept: (batch, clusters, codes or None)
+    ): self.encode, self.at, self.kept = encode, at, []     # kept: (batch, clusters, codes or None)
     def after_refresh(self, trainer, q): # called by Refresh
-        self.kept.append((trainer.t, q.argmax(1).int().cpu().numpy(), self.encode() if self.encode and len(self.kept) in self.at else None))
-    def state_dict(self): return dict(kept=[(t, *(None if a is None else torch.from_numpy(a) for a in arrays)) for t, *arrays in self.kept])
-    def load_state_dict(self, s): self.kept = [(t, *(None if a is None else a.numpy() for a in arrays)) for t, *arrays in s['kept']]
+        self.kept.append((trainer.t, q.argmax(1).int().cpu().numpy(),
+                          self.encode() if self.encode and len(self.kept) in self.at else None))
+    def state_dict(self):
+        return dict(kept=[(t, *(None if a is None else torch.from_numpy(a) for a in arrays))
+                          for t, *arrays in self.kept])
+    def load_state_dict(self, s):
+        self.kept = [(t, *(None if a is None else a.numpy() for a in arrays))
+                     for t, *arrays in s['kept']]
 
 # %% ../nbs/06_evaluation.ipynb #45c0d0fb
 def show_contingency(
@@ -79,7 +88,9 @@ def show_contingency(
     r, k = linear_sum_assignment(m, maximize=True)
     order = [*k, *(j for j in range(m.shape[1]) if j not in k)]
     fig, ax = plt.subplots(figsize=(1.8 + .42*m.shape[1], 1.2 + .36*m.shape[0]))
-    sns.heatmap(m[:, order], annot=m.size <= 500, fmt='d', cmap='Blues', cbar=False, ax=ax, annot_kws=dict(size=7), yticklabels=np.unique(y) if classes is None else classes, xticklabels=np.unique(c)[order])
+    sns.heatmap(m[:, order], annot=m.size <= 500, fmt='d', cmap='Blues', cbar=False, ax=ax,
+                annot_kws=dict(size=7), yticklabels=np.unique(y) if classes is None else classes,
+                xticklabels=np.unique(c)[order])
     ax.set(xlabel='cluster', ylabel='class')
     ax.tick_params(axis='y', rotation=0)
     return fig
@@ -102,7 +113,10 @@ def show_top(
     top = top_points(q, m)
     fig, axs = plt.subplots(*top.shape, figsize=(.3*m + .3, .3*len(top)), squeeze=False)
     for j, (row, idx) in enumerate(zip(axs, top)):
-        for ax, i in zip(row, idx): ax.imshow(as_image(x[i], image_shape)); ax.set(xticks=[], yticks=[]); ax.spines[:].set_visible(False)
+        for ax, i in zip(row, idx):
+            ax.imshow(as_image(x[i], image_shape))
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
         row[0].set_ylabel(j, rotation=0, ha='right', va='center')
     return fig
 
@@ -111,11 +125,13 @@ def flat(
     z, # points or codes, (n, d), dense or sparse
 )->np.ndarray: # (n, 2)
     "The plane of the two largest principal components, of very many points those of `thinned` ones"
-    if z.shape[1] == 1: return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
+    if z.shape[1] == 1:
+        return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
     if sparse.issparse(z): return TruncatedSVD(2, random_state=0).fit_transform(z)
     if len(some := thinned(z)) == len(z): return PCA(2, random_state=0).fit_transform(z)
     pca = PCA(2, random_state=0).fit(some)
-    return np.concatenate([pca.transform(part) for part in np.array_split(z, math.ceil(len(z)/len(some)))])
+    return np.concatenate([pca.transform(part)
+                           for part in np.array_split(z, math.ceil(len(z)/len(some)))])
 
 def show_flat(
     stations, # list of (title, coordinates (n, 2))
@@ -126,7 +142,8 @@ def show_flat(
     pick = np.random.default_rng(0).permutation(len(colour))[:most]
     fig, axs = plt.subplots(1, len(stations), figsize=(2.9*len(stations), 2.7), squeeze=False)
     for ax, (title, xy) in zip(axs[0], stations):
-        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10' if len(np.unique(colour)) <= 10 else 'tab20', s=3, lw=0, antialiased=False)
+        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10'
+                   if len(np.unique(colour)) <= 10 else 'tab20', s=3, lw=0, antialiased=False)
         ax.set(title=title, xticks=[], yticks=[])
     return fig
 
@@ -149,14 +166,17 @@ def show_confidence(
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
     axs[0].bar(range(k), np.bincount(c, minlength=k)); axs[0].set(xlabel='cluster', ylabel='points')
     axs[0].xaxis.get_major_locator().set_params(integer=True)
-    axs[1].hist(q.max(1), bins=40, range=(0, 1)); axs[1].set(xlabel='confidence, the largest q of a point', ylabel='points')
+    axs[1].hist(q.max(1), bins=40, range=(0, 1))
+    axs[1].set(xlabel='confidence, the largest q of a point', ylabel='points')
     return fig
 
 # %% ../nbs/06_evaluation.ipynb #79056971
 def processor()->str: # for example 'AMD EPYC avx512_bf16'; what PyTorch does not tell is left out
-    "What computes products here: the last digits of a sum depend on it, and after thousands of steps whole clusters may"
+    """What computes products here: the last digits of a sum depend on it, and after thousands of
+    steps whole clusters may"""
     has = getattr(torch.cpu, 'get_capabilities', dict)()
-    return ' '.join([has.get('cpu_name') or platform.machine(), *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])
+    return ' '.join([has.get('cpu_name') or platform.machine(),
+                     *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])
 
 def make_record(
     experiment:str, # fit, table2, ablations, …
@@ -165,13 +185,20 @@ def make_record(
     method:str, # k-means, AE+k-means, DEC, …
     y, # true classes or None
     labels, # clusters
-    **more, # recipe, seed, iterations, stop_reason, reconstruction, params, seconds, device, precision, command
+    # recipe, seed, iterations, stop_reason, reconstruction, params, seconds, device, precision,
+    # command
+    **more,
 )->dict:
     "One result with its circumstances; the same keys in every record"
-    keys = dict(recipe=None, seed=None, iterations=None, stop_reason=None, reconstruction=None, params={}, seconds=None, device='cpu', precision=None, command=None)
-    if set(more) - set(keys): raise DecError(f"a record has no field {sorted(set(more) - set(keys))[0]!r}")
-    versions = dict(python=platform.python_version(), torch=torch.__version__, sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__, cpu=processor())
-    return dict(experiment=experiment, dataset=dataset, n=int(n), method=method) | scores(y, labels) | keys | more | dict(versions=versions, date=datetime.date.today().isoformat())
+    keys = dict(recipe=None, seed=None, iterations=None, stop_reason=None, reconstruction=None,
+                params={}, seconds=None, device='cpu', precision=None, command=None)
+    if set(more) - set(keys):
+        raise DecError(f"a record has no field {sorted(set(more) - set(keys))[0]!r}")
+    versions = dict(python=platform.python_version(), torch=torch.__version__,
+                    sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__,
+                    cpu=processor())
+    return dict(experiment=experiment, dataset=dataset, n=int(n), method=method) | scores(
+        y, labels) | keys | more | dict(versions=versions, date=datetime.date.today().isoformat())
 
 # %% ../nbs/06_evaluation.ipynb #aaca5e8f
 def write_records(
@@ -179,26 +206,34 @@ def write_records(
     path, # of a .json file, written whole or not at all
 ):
     "Save records as a JSON list, one record a line"
-    with atomic_path(path) as tmp: tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False) for r in records) + '\n]\n', encoding='utf-8')
+    with atomic_path(path) as tmp:
+        tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False) for r in records)
+                       + '\n]\n', encoding='utf-8')
 
 def read_records(
     path=None, # of a .json file; None: all that ship with the package
     **where, # fields to select by, e.g. dataset='mnist'
 )->list: # of dictionaries
     "Records from a file, or those that ship with the package"
-    files = [Path(path)] if path else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir() if f.name.endswith('.json')), key=lambda f: f.name)
+    files = ([Path(path)] if path
+             else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir()
+                          if f.name.endswith('.json')), key=lambda f: f.name))
     try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
-    except (OSError, ValueError) as e: raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
-    return [r for r in found if 'experiment' in r and all(r.get(k) == v for k, v in where.items())]      # tables of other kinds lie beside them
+    except (OSError, ValueError) as e:
+        raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
+    # tables of other kinds lie beside them
+    return [r for r in found if 'experiment' in r and all(r.get(k) == v for k, v in where.items())]
 
 # %% ../nbs/06_evaluation.ipynb #24f82e41
 def text_table(
     rows:list, # of dictionaries with the same keys
 )->str: # a Markdown table whose columns line up in a terminal too
     "Dictionaries as a table"
-    cells = [list(map(str, rows[0]))] + [[('–' if v is None else f'{v:.1f}' if isinstance(v, float) else str(v)) for v in r.values()] for r in rows]
+    cells = [list(map(str, rows[0]))] + [[('–' if v is None else f'{v:.1f}' if isinstance(v, float)
+                                           else str(v)) for v in r.values()] for r in rows]
     w = [max(map(len, c)) for c in zip(*cells)]
-    line = lambda r: '| ' + ' | '.join(v.ljust(n) if i == 0 else v.rjust(n) for i, (v, n) in enumerate(zip(r, w))) + ' |'
+    line = lambda r: '| ' + ' | '.join(v.ljust(n) if i == 0 else v.rjust(n)
+                                       for i, (v, n) in enumerate(zip(r, w))) + ' |'
     rule = '|' + '|'.join('-'*(n + 1) + ('-' if i == 0 else ':') for i, n in enumerate(w)) + '|'
     return '\n'.join([line(cells[0]), rule, *map(line, cells[1:])])
 
@@ -210,8 +245,9 @@ def mean_sd(
     "Mean ± standard deviation, as every table here writes it"
     v = list(values)
     if not v or None in v: return '–'
-    mean = round(float(factor*np.mean(v)), digits) + 0.                                # + 0.: never -0.0
-    return f'{mean:.{digits}f}' + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else '')
+    mean = round(float(factor*np.mean(v)), digits) + 0.                           # + 0.: never -0.0
+    return (f'{mean:.{digits}f}'
+            + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else ''))
 
 def summarise(
     records:list, # of make_record
@@ -223,7 +259,9 @@ def summarise(
     def seconds(rs): # a run that was not timed has none
         timed = [r['seconds'] for r in rs if r['seconds'] is not None]
         return f'{np.mean(timed):.0f}' if timed else '–'
-    return [dict(zip(by, g)) | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')} | dict(seeds=len(rs), seconds=seconds(rs)) for g, rs in groups.items()]
+    return [dict(zip(by, g))
+            | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')}
+            | dict(seeds=len(rs), seconds=seconds(rs)) for g, rs in groups.items()]
 
 # %% ../nbs/06_evaluation.ipynb #f32b37eb
 def results_table(
@@ -231,7 +269,8 @@ def results_table(
     recipe:str='fast',
 )->str: # Markdown
     "The shipped results of `dec_fit`, side by side"
-    rows = [r for d in datasets for m in ('k-means', 'AE+k-means', 'DEC') for r in summarise(read_records(experiment='fit', dataset=d, method=m, recipe=recipe))]
+    rows = [r for d in datasets for m in ('k-means', 'AE+k-means', 'DEC')
+            for r in summarise(read_records(experiment='fit', dataset=d, method=m, recipe=recipe))]
     return text_table(rows) if rows else 'no records yet'
 
 # %% ../nbs/06_evaluation.ipynb #3bca9126
@@ -240,9 +279,13 @@ def show_results(datasets=('digits', 'usps', 'mnist', 'fashion')):
     fig, axs = plt.subplots(1, len(datasets), figsize=(2.2*len(datasets), 2.6), sharey=True)
     methods = ('k-means', 'AE+k-means', 'DEC')
     for ax, d in zip(axs, datasets):
-        for s in sorted({r['seed'] for r in read_records(experiment='fit', dataset=d, recipe='fast')}):
-            acc = [next((r['acc'] for r in read_records(experiment='fit', dataset=d, method=m, seed=s, recipe='fast')), np.nan) for m in methods]
+        for s in sorted({r['seed']
+                         for r in read_records(experiment='fit', dataset=d, recipe='fast')}):
+            acc = [next((r['acc'] for r in read_records(experiment='fit', dataset=d, method=m,
+                                                        seed=s, recipe='fast')), np.nan)
+                   for m in methods]
             ax.plot(range(3), acc, marker='o', ms=4, alpha=.7, label=f'seed {s}')
-        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(0, 1)); ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'], fontsize=8)
+        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(0, 1))
+        ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'], fontsize=8)
     axs[0].set_ylabel('ACC')
     return fig

@@ -21,10 +21,11 @@ from .dec import DEC, get_recipe, kl_gradients, kl_loss
 from .evaluation import Snapshots, mean_sd, scores, show_top, top_points
 from .soft_assignment import soft_assign
 from .target_distribution import target_distribution
-from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, fixed_setting, kl_phase, shared_start
+from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, fixed_setting,
+                                 kl_phase, shared_start)
 
 # %% ../nbs/12_figures.ipynb #f1f8ff44
-AT = (0, 5, 10, 15, 20)                                                            # refreshes at which codes are kept
+AT = (0, 5, 10, 15, 20)                                          # refreshes at which codes are kept
 
 def watched(
     ds:Dataset, # with classes
@@ -32,31 +33,39 @@ def watched(
     seed:int,
     work, # folder for checkpoints, and for what was watched
     quick:bool=False, # short training
-)->tuple: # fields for a record; and a dictionary of arrays: batch, (r,) and clusters, (r, n), of every refresh; at, (m,), and codes, (m, n, d_z); labels, (n,), q, (n, k), z, (n, d_z), and mu, (k, d_z), at the end
-    "A run of DEC at the one fixed setting, with what it left on its way"
+)->tuple: # fields for a record; and a dictionary of arrays
+    """A run of DEC at the one fixed setting, with what it left on its way: of every refresh batch,
+    (r,), and clusters, (r, n); of a few at, (m,), and codes, (m, n, d_z); and of the end labels,
+    (n,), q, (n, k), z, (n, d_z), and mu, (k, d_z)"""
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
     path = ck.path.with_name(ck.path.stem + '-watched.npz')
     if not path.exists():
-        dec = kl_phase(begun, ck, ds.x, lambda dec, x: [Snapshots(lambda: dec.transform(x), AT)], **fixed_setting('DEC', ds.name))
+        dec = kl_phase(begun, ck, ds.x, lambda dec, x: [Snapshots(lambda: dec.transform(x), AT)],
+                       **fixed_setting('DEC', ds.name))
         t, clusters, codes = zip(*dec.callbacks_[0].kept)
         kept = [(b, z) for b, z in zip(t, codes) if z is not None]
         with atomic_path(path) as tmp, open(tmp, 'wb') as f:
-            np.savez(f, fields=json.dumps(as_cell(dec)[1]), batch=t, clusters=clusters, at=[b for b, _ in kept], codes=[z for _, z in kept], labels=dec.labels_, q=dec.predict_proba(ds.x), z=dec.transform(ds.x), mu=dec.cluster_centers_)
-    with np.load(path) as kept: return json.loads(str(kept['fields'])), {k: kept[k] for k in kept if k != 'fields'}
+            np.savez(f, fields=json.dumps(as_cell(dec)[1]), batch=t, clusters=clusters,
+                     at=[b for b, _ in kept], codes=[z for _, z in kept], labels=dec.labels_,
+                     q=dec.predict_proba(ds.x), z=dec.transform(ds.x), mu=dec.cluster_centers_)
+    with np.load(path) as kept:
+        return json.loads(str(kept['fields'])), {k: kept[k] for k in kept if k != 'fields'}
 
 # %% ../nbs/12_figures.ipynb #801d98bf
 def purities(
     y, # true classes, (n,)
     q, # soft assignment, (n, k)
     m:int=10, # points a cluster
-)->tuple: # of two lists of k shares: among the m surest points of each cluster, and among all of its points
+)->tuple: # two lists of k shares: among the m surest points of each cluster, and among all of it
     "How pure is the top of each cluster, how pure the whole?"
     top = [np.bincount(y[idx]).max()/m for idx in top_points(q, m)]
-    whole = [np.bincount(y[c]).max()/c.sum() if c.any() else None for c in (q.argmax(1) == j for j in range(q.shape[1]))]
+    whole = [np.bincount(y[c]).max()/c.sum() if c.any() else None
+             for c in (q.argmax(1) == j for j in range(q.shape[1]))]
     return top, whole
 
 def _want_pictures(ds):
-    if ds.image_shape is None: raise DecError(f"figure 3 needs pictures, and the points of {ds.name} are none")
+    if ds.image_shape is None:
+        raise DecError(f"figure 3 needs pictures, and the points of {ds.name} are none")
 
 def fig3_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "Figure 3 in numbers"
@@ -71,7 +80,9 @@ def fig3_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
 def fig3_rows(records:list)->list: # a row for each seed
     "How pure are the tops, how pure the clusters?"
     share = lambda v: f'{100*np.mean([a for a in v if a is not None]):.1f}'
-    return [dict(seed=r['seed'], ten_surest=share(r['measured']['top']), whole_clusters=share(r['measured']['whole']), ACC=f"{100*r['acc']:.1f}") for r in records]
+    return [dict(seed=r['seed'], ten_surest=share(r['measured']['top']),
+                 whole_clusters=share(r['measured']['whole']), ACC=f"{100*r['acc']:.1f}")
+            for r in records]
 
 def show_fig3(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
     "The ten surest points of each cluster (paper: figure 3)"
@@ -82,7 +93,7 @@ def show_fig3(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
 def pulls(
     z:np.ndarray, # embedded points, (n, d_z)
     mu:np.ndarray, # centroids, (k, d_z)
-)->dict: # of the points of the smallest cluster: index, q, and their pull by both readings, (m,) each; cluster, its number
+)->dict: # of the smallest cluster: index, q, and pull by both readings, (m,); cluster, its number
     "|∂L/∂z_i| of one cluster's points, by equation 4 and as the authors plot it (paper: figure 4)"
     z, mu = torch.as_tensor(z).double(), torch.as_tensor(mu).double()
     q = soft_assign(z, mu)
@@ -91,8 +102,9 @@ def pulls(
     full = kl_gradients(z, mu, target_distribution(q))[0][idx].norm(dim=1)
     q, away = q[idx], z[idx] - mu[j]
     p = q.square()/q.square().sum(1, keepdim=True)                                 # no f_j
-    own = (2*(p - q)[:, j]/(1 + away.square().sum(1)))[:, None]*away               # the one term of equation 4
-    return dict(cluster=j, index=idx.numpy(), q=q[:, j].numpy()) | {'equation 4': full.numpy(), "the authors' plot": own.abs().sum(1).numpy()}
+    own = (2*(p - q)[:, j]/(1 + away.square().sum(1)))[:, None]*away    # the one term of equation 4
+    return (dict(cluster=j, index=idx.numpy(), q=q[:, j].numpy())
+            | {'equation 4': full.numpy(), "the authors' plot": own.abs().sum(1).numpy()})
 
 def in_tenths(
     q:np.ndarray, # (m,)
@@ -111,16 +123,22 @@ def fig4_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
         def run():
             begun, ck = shared_start(cells.ds, recipe, s, work, **QUICK if quick else {})
             p = pulls(begun.start_codes_, ck.done['k-means on the codes']['mu'].numpy())
-            measured = {r: dict(tenths=in_tenths(p['q'], p[r]/p[r].max()), rank_correlation=float(spearmanr(p['q'], p[r]).statistic), strongest_at=float(p['q'][p[r].argmax()])) for r in READINGS}
+            measured = {r: dict(tenths=in_tenths(p['q'], p[r]/p[r].max()),
+                                rank_correlation=float(spearmanr(p['q'], p[r]).statistic),
+                                strongest_at=float(p['q'][p[r].argmax()])) for r in READINGS}
             labels, fields = autoencoder_labels(begun)
-            return labels, fields | dict(measured=measured | dict(cluster=p['cluster'], points=len(p['q'])))
+            return (labels, fields
+                    | dict(measured=measured | dict(cluster=p['cluster'], points=len(p['q']))))
         cells.once(run, 'AE+k-means', recipe, s, {})
 
 def fig4_rows(records:list)->list: # a row for each reading
     "Do sure points pull harder?"
     number = lambda name, key: mean_sd((r['measured'][name][key] for r in records), 2, 1)
-    return [dict(reading=name, rank_correlation=number(name, 'rank_correlation'), strongest_pull_at_q=number(name, 'strongest_at'), seeds=len(records)) for name in READINGS]
+    return [dict(reading=name, rank_correlation=number(name, 'rank_correlation'),
+                 strongest_pull_at_q=number(name, 'strongest_at'), seeds=len(records))
+            for name in READINGS]
 
+# %% ../nbs/12_figures.ipynb #8d9c8231
 def show_fig4(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
     "Pull against q by both readings, and a point of each tenth of q (paper: figure 4)"
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
@@ -131,12 +149,15 @@ def show_fig4(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
     for ax, reading in zip(above.subplots(1, 2), READINGS):
         v, means = p[reading]/p[reading].max(), in_tenths(p['q'], p[reading]/p[reading].max())
         ax.scatter(p['q'][pick], v[pick], s=2 if len(pick) > 1000 else 8, lw=0, alpha=.5)
-        ax.plot(*zip(*[((i + .5)/10, m) for i, m in enumerate(means) if m is not None]), color='C3', marker='o', ms=4)
+        ax.plot(*zip(*[((i + .5)/10, m) for i, m in enumerate(means) if m is not None]), color='C3',
+                marker='o', ms=4)
         ax.set(title=reading, xlabel='$q_{ij}$', ylabel='pull, largest = 1', xlim=(0, 1))
     if below:
         for ax, c in zip(below.subplots(1, 10), np.arange(.05, 1, .1)):
             i = np.abs(p['q'] - c).argmin()
-            if abs(p['q'][i] - c) <= .05: ax.imshow(as_image(ds.x[p['index'][i]], ds.image_shape)); ax.set_title(f'{p["q"][i]:.2f}', fontsize=8)
+            if abs(p['q'][i] - c) <= .05:
+                ax.imshow(as_image(ds.x[p['index'][i]], ds.image_shape))
+                ax.set_title(f'{p["q"][i]:.2f}', fontsize=8)
             ax.axis('off')
     return fig
 
@@ -147,7 +168,9 @@ def fig5_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
         def run():
             fields, r = watched(cells.ds, recipe, s, work, quick)
             path = [scores(cells.ds.y, c) for c in r['clusters']]
-            return r['labels'], fields | dict(measured=dict(batch=r['batch'].tolist(), acc=[v['acc'] for v in path], nmi=[v['nmi'] for v in path]))
+            return (r['labels'], fields
+                    | dict(measured=dict(batch=r['batch'].tolist(), acc=[v['acc'] for v in path],
+                                         nmi=[v['nmi'] for v in path])))
         cells.once(run, 'DEC', recipe, s, fixed_setting('DEC', cells.ds.name))
 
 def fig5_rows(records:list)->list: # a row for each seed
@@ -155,16 +178,19 @@ def fig5_rows(records:list)->list: # a row for each seed
     rows = []
     for r in records:
         acc = [f'{100*a:.1f}' for a in r['measured']['acc']]
-        rows.append(dict(seed=r['seed'], start=acc[0]) | {f'refresh {i}': acc[i] if i < len(acc) else '–' for i in AT[1:]} | dict(end=f"{100*r['acc']:.1f}", batches=r['iterations']))
+        rows.append(dict(seed=r['seed'], start=acc[0])
+                    | {f'refresh {i}': acc[i] if i < len(acc) else '–' for i in AT[1:]}
+                    | dict(end=f"{100*r['acc']:.1f}", batches=r['iterations']))
     return rows
 
+# %% ../nbs/12_figures.ipynb #f031f84b
 def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int=2000):
     "t-SNE of the codes over epochs, and the accuracy curve (paper: figure 5)"
     r = watched(ds, recipe, seed, work, quick)[1]
     pick = np.random.default_rng(0).permutation(ds.n)[:most]
     codes = r['codes'][:, pick]
     layout = PCA(2, random_state=0).fit_transform(codes[0])
-    layout *= 1e-4/layout[:, 0].std()                                              # the size t-SNE likes to begin with
+    layout *= 1e-4/layout[:, 0].std()                           # the size t-SNE likes to begin with
     batch = get_recipe(recipe).cluster.batch(ds.n)
     m = len(codes) + 1
     cols = 2 if m == 4 else min(3, m)
@@ -175,7 +201,8 @@ def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int
         xy = TSNE(2, init=layout, random_state=0).fit_transform(z)
         ax.scatter(*xy.T, c=ds.y[pick], cmap='tab10', s=3, lw=0, antialiased=False)
         ax.set(title=f'epoch {t*batch/ds.n:.0f}', xticks=[], yticks=[])
-    curve.plot(r['batch']*batch/ds.n, [100*scores(ds.y, c)['acc'] for c in r['clusters']], marker='.')
+    curve.plot(r['batch']*batch/ds.n, [100*scores(ds.y, c)['acc'] for c in r['clusters']],
+               marker='.')
     curve.set(xlabel='epoch', ylabel='ACC', title='all points')
     return fig
 
@@ -187,7 +214,8 @@ def two_parts(
     seed:int=0, # of the draw, where the data set has no published parts
 )->tuple: # of two Datasets: to train on, to validate on
     "The published parts of a data set, or a random six sevenths and the rest"
-    order, m = (np.arange(ds.n), ds.n_train) if ds.n_train else (np.random.default_rng(seed).permutation(ds.n), 6*ds.n//7)
+    order, m = ((np.arange(ds.n), ds.n_train) if ds.n_train
+                else (np.random.default_rng(seed).permutation(ds.n), 6*ds.n//7))
     part = lambda idx: replace(ds, x=ds.x[idx], y=ds.y[idx], n_train=None)
     return part(np.sort(order[:m])), part(np.sort(order[m:]))
 
@@ -201,7 +229,7 @@ def generalizability(
         q = torch.from_numpy(dec.predict_proba(x)).double()
         return kl_loss(target_distribution(q), q).item()
     a, b = loss(train), loss(validation)
-    return a/b if b > 0 else 1. if a == b else math.inf, a, b                    # every q 0 or 1: no loss anywhere
+    return a/b if b > 0 else 1. if a == b else math.inf, a, b     # every q 0 or 1: no loss anywhere
 
 # %% ../nbs/12_figures.ipynb #e28fdb9c
 def fig6_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
@@ -215,7 +243,8 @@ def fig6_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
                 labels, fields = as_cell(dec)
                 G, a, b = generalizability(dec, train.x, val.x)
                 nmi = normalized_mutual_info_score(val.y, dec.predict(val.x))
-                return labels, fields | dict(measured=dict(generalizability=G, loss_train=a, loss_validation=b, nmi_validation=nmi))
+                return labels, fields | dict(measured=dict(generalizability=G, loss_train=a,
+                                                           loss_validation=b, nmi_validation=nmi))
             cells.once(run, 'DEC', recipe, s, dict(k=k), train)
 
 def steepest_drop(
@@ -231,17 +260,26 @@ def fig6_rows(records:list)->list: # a row for each k
     rows = []
     for k in sorted({r['params']['k'] for r in records}):
         mine = [r for r in records if r['params']['k'] == k]
-        there = {f'paper_{name}': f"{PAPER['fig6'][name][KS.index(k)]:.3f}" for name in ('NMI', 'G')} if mine[0]['dataset'] == 'mnist' else {}
-        rows.append(dict(k=k, NMI=mean_sd((r['nmi'] for r in mine), 3, 1), G=mean_sd((r['measured']['generalizability'] for r in mine), 3, 1), seeds=len(mine)) | there)
+        there = {f'paper_{name}': f"{PAPER['fig6'][name][KS.index(k)]:.3f}"
+                 for name in ('NMI', 'G')} if mine[0]['dataset'] == 'mnist' else {}
+        rows.append(dict(k=k, NMI=mean_sd((r['nmi'] for r in mine), 3, 1),
+                         G=mean_sd((r['measured']['generalizability'] for r in mine), 3, 1),
+                         seeds=len(mine)) | there)
     return rows
 
 def show_fig6(records:list):
-    "NMI and generalizability over the number of clusters, mean and spread over seeds (paper: figure 6)"
+    """NMI and generalizability over the number of clusters, mean and spread over seeds (paper:
+    figure 6)"""
     ks = sorted({r['params']['k'] for r in records})
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6), layout='constrained')
-    for ax, name, value in ((axs[0], 'NMI', lambda r: r['nmi']), (axs[1], 'G', lambda r: r['measured']['generalizability'])):
+    for ax, name, value in ((axs[0], 'NMI', lambda r: r['nmi']),
+                            (axs[1], 'G', lambda r: r['measured']['generalizability'])):
         v = [[value(r) for r in records if r['params']['k'] == k] for k in ks]
-        ax.errorbar(ks, [np.mean(a) for a in v], [np.std(a, ddof=len(a) > 1) for a in v], marker='o', ms=4, capsize=2, label='ours')
-        if records[0]['dataset'] == 'mnist': ax.plot(KS, PAPER['fig6'][name], color='.6', ls='--', label='paper')
-        ax.set(xlabel='clusters $k$', ylabel=name, xticks=ks); ax.tick_params('x', labelsize=7); ax.legend(fontsize=8)
+        ax.errorbar(ks, [np.mean(a) for a in v], [np.std(a, ddof=len(a) > 1) for a in v],
+                    marker='o', ms=4, capsize=2, label='ours')
+        if records[0]['dataset'] == 'mnist':
+            ax.plot(KS, PAPER['fig6'][name], color='.6', ls='--', label='paper')
+        ax.set(xlabel='clusters $k$', ylabel=name, xticks=ks)
+        ax.tick_params('x', labelsize=7)
+        ax.legend(fontsize=8)
     return fig

@@ -20,41 +20,59 @@ def prediction_strength(
     predicted, # clusters of points that training did not see, (n,)
     fresh, # clusters of the same points, found without the model, (n,)
 )->float: # in [0, 1]; 1: every fresh cluster lies inside one predicted cluster
-    "Share of the pairs of a fresh cluster that the prediction keeps together, of the worst one (Tibshirani and Walther 2005)"
+    """Share of the pairs of a fresh cluster that the prediction keeps together, of the worst one
+    (Tibshirani and Walther 2005)"""
     m = contingency(predicted, fresh).astype(float)
     size = m.sum(0)
-    kept, some = (m*(m - 1)).sum(0), size > 1                               # a cluster of one point has no pairs
+    kept, some = (m*(m - 1)).sum(0), size > 1                  # a cluster of one point has no pairs
     return float((kept[some]/(size*(size - 1))[some]).min()) if some.any() else 0.
 
 # %% ../nbs/33_how_many.ipynb #01e322ee
+def _row(a, b, halves, k): # of the curve; a and b: DECs, one of each half
+    both = (prediction_strength(a.predict(halves[1]), b.labels_),
+            prediction_strength(b.predict(halves[0]), a.labels_))
+    found = min(len(np.unique(d.labels_)) for d in (a, b)) == k      # fewer than asked do not count
+    G, train, held = generalizability(a, *halves)
+    return dict(k=int(k), strength=float(np.mean(both)) if found else 0., G=G, loss_train=train,
+                loss_validation=held)
+
+# %% ../nbs/33_how_many.ipynb #d6a99458
 def k_curve(
     dec, # a DEC: its settings are used, its n_clusters is not
     X, # points, (n, d)
-    ks=None, # numbers of clusters to try, rising; None: 2 to 20, as long as there are 20 points for each
+    # numbers of clusters to try, rising; None: 2 to 20, as long as there are 20 points for each
+    ks=None,
     checkpoint:Checkpoint|None=None, # to go on from after a kill
 )->list: # a dictionary for each k: k, strength, G, loss_train, loss_validation
-    "How well the clusters that DEC finds in one half of the points predict those it finds in the other, for every k; no label is needed"
+    """How well the clusters that DEC finds in one half of the points predict those it finds in
+    the other, for every k; no label is needed"""
     X = check_x(X)
     n = X.shape[0]
     ks = list(range(2, min(20, n//20) + 1) if ks is None else ks)
-    if not ks: raise DecError(f"{n} points are too few to find the number of clusters from; give 40 or more, or say n_clusters")
+    if not ks:
+        raise DecError(f"{n} points are too few to find the number of clusters from; give 40 or "
+                       f"more, or say n_clusters")
     ck = checkpoint or Checkpoint()
     seed = ck.once('seed of the halves', dec._draw_seed)
-    halves = [X[np.sort(half)] for half in np.array_split(np.random.default_rng(seed).permutation(n), 2)]
-    own = [Checkpoint(ck.path and ck.path.with_name(f'{ck.path.stem}-half-{i}.pt'), check=False) for i in (0, 1)]
+    halves = [X[np.sort(half)]
+              for half in np.array_split(np.random.default_rng(seed).permutation(n), 2)]
+    own = [Checkpoint(ck.path and ck.path.with_name(f'{ck.path.stem}-half-{i}.pt'), check=False)
+           for i in (0, 1)]
     try: clone(dec)
-    except TypeError as e: raise DecError(f"the number of clusters is found with copies of this DEC, and one of its arguments cannot be copied ({e}); give callbacks as a function (DEC, X) that makes new ones for each") from e
-    make = lambda i, k, **kw: clone(dec).set_params(**dict(checkpoint=None, n_clusters=int(k), random_state=seed + i) | kw)
-    aes = cache(lambda: [make(i, ks[0], checkpoint=c).fit_autoencoder(half).autoencoder_ for i, (half, c) in enumerate(zip(halves, own))])
-    def row(k):
+    except TypeError as e:
+        raise DecError(f"the number of clusters is found with copies of this DEC, and one of its "
+                       f"arguments cannot be copied ({e}); give callbacks as a function (DEC, X) "
+                       f"that makes new ones for each") from e
+    make = lambda i, k, **kw: clone(dec).set_params(**dict(checkpoint=None, n_clusters=int(k),
+                                                           random_state=seed + i) | kw)
+    aes = cache(lambda: [make(i, ks[0], checkpoint=c).fit_autoencoder(half).autoencoder_
+                         for i, (half, c) in enumerate(zip(halves, own))])
+    def fits(k):
         with warnings.catch_warnings():
-            warnings.filterwarnings('ignore', '.*empty in the end')             # of course, where k is too large
-            a, b = (make(i, k, autoencoder=ae).fit(half) for i, (ae, half) in enumerate(zip(aes(), halves)))
-        both = prediction_strength(a.predict(halves[1]), b.labels_), prediction_strength(b.predict(halves[0]), a.labels_)
-        found = min(len(np.unique(d.labels_)) for d in (a, b)) == k             # fewer than asked for do not count
-        G, train, held = generalizability(a, *halves)
-        return dict(k=int(k), strength=float(np.mean(both)) if found else 0., G=G, loss_train=train, loss_validation=held)
-    curve = [ck.once(f'{k} clusters', lambda: row(k)) for k in ks]
+            warnings.filterwarnings('ignore', '.*empty in the end')      # where k is too large
+            return [make(i, k, autoencoder=ae).fit(half)
+                    for i, (ae, half) in enumerate(zip(aes(), halves))]
+    curve = [ck.once(f'{k} clusters', lambda: _row(*fits(k), halves, k)) for k in ks]
     for c in own: c.clear()
     return curve
 
@@ -67,7 +85,9 @@ def choose_k(
     good = [r['k'] for r in curve if r['strength'] >= least]
     if good: return max(good)
     best = max(curve, key=lambda r: r['strength'])
-    warnings.warn(f"no number of clusters comes again in another half of the points (strength at most {best['strength']:.2f}, enough is {least}); there may be none, or too few points to see them. Taking {best['k']}; look at k_curve_")
+    warnings.warn(f"no number of clusters comes again in another half of the points (strength at "
+                  f"most {best['strength']:.2f}, enough is {least}); there may be none, or too few "
+                  f"points to see them. Taking {best['k']}; look at k_curve_")
     return best['k']
 
 def show_k_curve(
@@ -76,8 +96,10 @@ def show_k_curve(
 ):
     "Prediction strength and generalizability over the number of clusters"
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6))
-    for ax, name, label in ((axs[0], 'strength', 'prediction strength'), (axs[1], 'G', 'generalizability $G$')):
-        for curve in curves: ax.plot([r['k'] for r in curve], [r[name] for r in curve], marker='o', ms=4)
+    for ax, name, label in ((axs[0], 'strength', 'prediction strength'),
+                            (axs[1], 'G', 'generalizability $G$')):
+        for curve in curves:
+            ax.plot([r['k'] for r in curve], [r[name] for r in curve], marker='o', ms=4)
         ax.set(xlabel='clusters $k$', ylabel=label, xticks=[r['k'] for r in curves[0]])
     axs[0].axhline(least, color='.6', ls='--', lw=1); axs[0].set_ylim(0, 1.05)
     return fig

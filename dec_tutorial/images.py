@@ -18,37 +18,42 @@ from .members import METHODS
 
 # %% ../nbs/23_images.ipynb #3483ec39
 class ConvAutoEncoder(nn.Module):
-    "Convolutions of stride 2 down to a code, and their mirror image; takes and gives pictures as rows (Guo et al. 2018)"
+    "Convolutions of stride 2 down to a code, and back (Guo et al. 2018); pictures are rows"
     def __init__(self,
         d:int, # pixels of a picture, times colours
         dims:tuple=(10,), # only the last counts: numbers in a code, d_z
         init:str='uniform', # every weight within ± 1/√fan-in, whatever is asked
         seed:int=0, # of the weights
-        image_shape:tuple|None=None, # (height, width) or (colours, height, width); None: a grey square
+        image_shape:tuple|None=None, # ([colours,] height, width); None: a grey square
         channels:tuple=(32, 64, 128),
     ):
         super().__init__()
         side = math.isqrt(d)
         self.image_shape = tuple(image_shape or (side, side))
-        if math.prod(self.image_shape) != d: raise DecError(f"rows of {d} numbers are no pictures of shape {self.image_shape}; say which, as partial(ConvAutoEncoder, image_shape=(height, width))")
+        if math.prod(self.image_shape) != d:
+            raise DecError(f"rows of {d} numbers are no pictures of shape {self.image_shape}; say "
+                           f"which, as partial(ConvAutoEncoder, image_shape=(height, width))")
         self.d, self.dims = d, tuple(dims)
-        with seeded(seed): self._build(channels)                               # PyTorch draws weights; these are overwritten
+        with seeded(seed): self._build(channels)      # PyTorch draws weights; these are overwritten
         with seeded(seed):
             for l in self.modules():
                 if not hasattr(l, 'weight'): continue
-                fan = l.weight[:, 0].numel()/4 if isinstance(l, nn.ConvTranspose2d) else l.weight[0].numel()      # stride 2: a pixel meets a quarter of the kernel
+                quarter = l.weight[:, 0].numel()/4  # stride 2: all of the kernel that a pixel meets
+                fan = quarter if isinstance(l, nn.ConvTranspose2d) else l.weight[0].numel()
                 nn.init.uniform_(l.weight, -fan**-.5, fan**-.5); nn.init.zeros_(l.bias)
     def _build(self, channels):
         shape, down, up = (1, *self.image_shape)[-3:], [], []
         for c, k in zip(channels, (5, 5, 3)):
             after = (c, -(-shape[1]//2), -(-shape[2]//2))
             down += [nn.Conv2d(shape[0], c, k, 2, k//2), nn.ReLU(inplace=True)]
-            extra = tuple(1 - n % 2 for n in shape[1:])                                # so that the sizes on the way back are the same
+            extra = tuple(1 - n % 2 for n in shape[1:])       # the sizes of the way down, going up
             up[:0] = [nn.ReLU(inplace=True), nn.ConvTranspose2d(c, shape[0], k, 2, k//2, extra)]
             shape = after
         n = math.prod(shape)
-        self.encoder = nn.Sequential(nn.Unflatten(1, (1, *self.image_shape)[-3:]), *down, nn.Flatten(), nn.Linear(n, self.dims[-1]))
-        self.decoder = nn.Sequential(nn.Linear(self.dims[-1], n), nn.Unflatten(1, shape), *up, nn.Flatten())
+        self.encoder = nn.Sequential(nn.Unflatten(1, (1, *self.image_shape)[-3:]), *down,
+                                     nn.Flatten(), nn.Linear(n, self.dims[-1]))
+        self.decoder = nn.Sequential(nn.Linear(self.dims[-1], n), nn.Unflatten(1, shape), *up,
+                                     nn.Flatten())
     def forward(self, x): # (m, d) -> reconstruction, (m, d)
         return self.decoder(self.encoder(x))
 
@@ -57,15 +62,17 @@ class BothEnds(nn.Module):
     "What a network says in the end, and what its first part says on average over places"
     def __init__(self, first, rest): super().__init__(); self.first, self.rest = first, rest
     def forward(self, x):
-        h = self.first(x)                                                              # (m, channels, height, width)
+        h = self.first(x)                                             # (m, channels, height, width)
         return torch.cat([self.rest(h), h.mean((2, 3))], 1)
 
 class PooledAutoEncoder(ConvAutoEncoder):
     "A `ConvAutoEncoder` whose code looks at two layers, the earlier one pooled"
-    def __init__(self, d, dims=(10,), init='uniform', seed=0, image_shape=None, channels=(32, 64, 128)):
+    def __init__(self, d, dims=(10,), init='uniform', seed=0, image_shape=None,
+                 channels=(32, 64, 128)):
         super().__init__(d, dims, init, seed, image_shape, channels)
         n = self.encoder[-1].in_features + channels[1]
-        with seeded(seed): code = nn.Linear(n, dims[-1])                               # PyTorch's own start is within ± 1/√fan-in, too
+        # PyTorch's own start is within ± 1/√fan-in, too
+        with seeded(seed): code = nn.Linear(n, dims[-1])
         nn.init.zeros_(code.bias)
         self.encoder = nn.Sequential(BothEnds(self.encoder[:5], self.encoder[5:-1]), code)
 
@@ -86,6 +93,11 @@ def for_pictures(
 )->dict: # arguments of DEC; {} where the shape does not matter
     "What a method has to know of the pictures' shape"
     if not needs_pictures(method): return {}
-    if ds.image_shape is None: raise DecError(f"{method} looks at pictures, and the points of {ds.name} are none; choose another method")
+    if ds.image_shape is None:
+        raise DecError(f"{method} looks at pictures, and the points of {ds.name} are none; choose "
+                       f"another method")
     args = get_method(method)
-    return {k: v for k, v in dict(augment='augment' in args and replace(args['augment'], shape=ds.image_shape), network='network' in args and partial(args['network'], image_shape=ds.image_shape)).items() if v}
+    return {k: v for k, v in dict(
+        augment='augment' in args and replace(args['augment'], shape=ds.image_shape),
+        network='network' in args and partial(args['network'], image_shape=ds.image_shape)).items()
+            if v}

@@ -65,7 +65,8 @@ def size_loss(
     "KL(G‖U) of the cluster sizes, the largest compared with the largest"
     g = q.mean(0).sort(descending=True).values
     u = torch.full_like(g, 1/len(g)) if u is None else u.to(g).sort(descending=True).values
-    if len(u) != len(g) or (u <= 0).any(): raise DecError(f"u must hold {len(g)} shares, all above 0, not {u.tolist()}")
+    if len(u) != len(g) or (u <= 0).any():
+        raise DecError(f"u must hold {len(g)} shares, all above 0, not {u.tolist()}")
     return (g*(g.clamp_min(torch.finfo(g.dtype).tiny).log() - (u/u.sum()).log())).sum()
 
 def zipf(
@@ -91,20 +92,27 @@ class Jitter:
     "Pictures turned and shifted at random, each in its own way"
     degrees:float=10. # largest angle
     shift:float=.1 # largest shift, as a share of the side
-    shape:tuple|None=None # of a picture: (height, width) or (colours, height, width); None: a grey square
+    # of a picture: (height, width) or (colours, height, width); None: a grey square
+    shape:tuple|None=None
     def _shape(self, d):
         side = math.isqrt(d)
-        if self.shape is None and side*side != d: raise DecError(f"rows of {d} numbers are no grey squares; say what shape the pictures have, as Jitter(shape=(height, width))")
+        if self.shape is None and side*side != d:
+            raise DecError(f"rows of {d} numbers are no grey squares; say what shape the pictures "
+                           f"have, as Jitter(shape=(height, width))")
         return (1, *(self.shape or (side, side)))[-3:]
     def __call__(self,
         x:torch.Tensor, # pictures, (m, d)
     )->torch.Tensor: # (m, d)
         c, h, w = self._shape(x.shape[1])
         angle, right, down = torch.rand(3, len(x), 1, 1, device=x.device)*2 - 1
-        sin, cos = (angle*math.radians(self.degrees)).sin(), (angle*math.radians(self.degrees)).cos()
-        v, u = torch.meshgrid(torch.arange(h, device=x.device) - (h - 1)/2, torch.arange(w, device=x.device) - (w - 1)/2, indexing='ij')
-        grid = torch.stack([(cos*u - sin*v)*2/w + 2*self.shift*right, (sin*u + cos*v)*2/h + 2*self.shift*down], 3)
-        return F.grid_sample(x.view(-1, c, h, w), grid.to(x.dtype), align_corners=False).reshape(len(x), -1)
+        sin = (angle*math.radians(self.degrees)).sin()
+        cos = (angle*math.radians(self.degrees)).cos()
+        v, u = torch.meshgrid(torch.arange(h, device=x.device) - (h - 1)/2,
+                              torch.arange(w, device=x.device) - (w - 1)/2, indexing='ij')
+        grid = torch.stack([(cos*u - sin*v)*2/w + 2*self.shift*right,
+                            (sin*u + cos*v)*2/h + 2*self.shift*down], 3)
+        return F.grid_sample(x.view(-1, c, h, w), grid.to(x.dtype),
+                             align_corners=False).reshape(len(x), -1)
 
 # %% ../nbs/20_losses.ipynb #38f7f263
 def agreement_loss(
@@ -119,7 +127,8 @@ def entropy(
     p:torch.Tensor, # distributions, (…, k)
 )->torch.Tensor: # (…), in nats
     "−Σ p log p"
-    return -(p*p.clamp_min(torch.finfo(p.dtype).tiny).log()).sum(-1)                # log 0 would end as NaN in the gradient
+    # log 0 would end as NaN in the gradient
+    return -(p*p.clamp_min(torch.finfo(p.dtype).tiny).log()).sum(-1)
 
 def mutual_information(
     q:torch.Tensor, # soft assignment, (m, k)

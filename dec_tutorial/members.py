@@ -18,9 +18,11 @@ from .losses import Jitter, entropy, kmeans_loss, mutual_information, size_loss,
 from .combining import Combined, Weighted, cluster_again, kept
 
 # %% ../nbs/22_members.ipynb #1a49ea4a
-def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)             # KL(P‖Q) weighted by α moves the codes as in fast
+# KL(P‖Q) weighted by α moves the codes as in fast
+def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)
 
-METHODS['IDEC'] = dict(loss=Combined(dec_loss, kept, 1/11), keep_decoder=True, cluster=_like_dec(1/11))
+METHODS['IDEC'] = dict(loss=Combined(dec_loss, kept, 1/11), keep_decoder=True,
+                       cluster=_like_dec(1/11))
 
 # %% ../nbs/22_members.ipynb #b7e854dd
 class Again(Callback):
@@ -33,7 +35,8 @@ def once_more(dec, x):
     "`Again`, as `DEC(callbacks=…)` wants it"
     return [Again(dec, x)]
 
-METHODS['Aljalbout'] = dict(loss=Combined(dec_loss, kept, .5), keep_decoder=True, cluster=_like_dec(.5), callbacks=once_more)
+METHODS['Aljalbout'] = dict(loss=Combined(dec_loss, kept, .5), keep_decoder=True,
+                            cluster=_like_dec(.5), callbacks=once_more)
 
 # %% ../nbs/22_members.ipynb #0ef83694
 def counted_means(
@@ -45,11 +48,14 @@ def counted_means(
     "The centroid update of DCN (Yang et al. 2017, section 3.3), for a whole batch"
     new = count + torch.bincount(s, minlength=len(mu))
     total = (count[:, None]*mu).index_add(0, s, z)
-    return torch.where(new[:, None] > 0, total/new[:, None], mu), new       # a cluster that never had a point stays
+    # a cluster that never had a point stays
+    return torch.where(new[:, None] > 0, total/new[:, None], mu), new
 
 class Counting(Callback):
     "Centroids as running means"
-    def __init__(self, dec, x): self.dec, self.count = dec, torch.from_numpy(np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)).float()
+    def __init__(self, dec, x):
+        self.dec, self.count = dec, torch.from_numpy(np.bincount(dec.kmeans_labels_,
+                                                                 minlength=dec.n_clusters_)).float()
     def after_batch(self, trainer):
         mu, batch = self.dec.layer_.mu.data, trainer.batch
         new, self.count = counted_means(mu, self.count.to(mu), batch.z.detach(), batch.q.argmax(1))
@@ -66,7 +72,9 @@ def narrow(batch):
     return kmeans_loss(batch.z, batch.mu.detach())
 
 # %% ../nbs/22_members.ipynb #c90f4a6f
-METHODS['DCN'] = dict(alone=True, loss=Combined(narrow, kept, .01), keep_decoder=True, train_centroids=False, callbacks=counting, cluster=Stage(6_000, lr=.1, decay=.5))
+METHODS['DCN'] = dict(alone=True, loss=Combined(narrow, kept, .01), keep_decoder=True,
+                      train_centroids=False, callbacks=counting,
+                      cluster=Stage(6_000, lr=.1, decay=.5))
 
 # %% ../nbs/22_members.ipynb #f880158d
 def equal_sizes(batch):
@@ -87,15 +95,19 @@ class OnMoved:
     loss:object # Batch -> scalar
     def __call__(self, batch): return self.loss(batch.moved)
 
-METHODS['DEC-DA'] = dict(loss=OnMoved(dec_loss), augment=Jitter(), cluster=Stage(20_000, lr=.01, decay=.5))
-METHODS['IDEC-DA'] = METHODS['IDEC'] | dict(loss=OnMoved(METHODS['IDEC']['loss']), augment=Jitter(), cluster=Stage(20_000, lr=.11, decay=.5))
+METHODS['DEC-DA'] = dict(loss=OnMoved(dec_loss), augment=Jitter(),
+                         cluster=Stage(20_000, lr=.01, decay=.5))
+METHODS['IDEC-DA'] = METHODS['IDEC'] | dict(loss=OnMoved(METHODS['IDEC']['loss']), augment=Jitter(),
+                                            cluster=Stage(20_000, lr=.11, decay=.5))
 
 # %% ../nbs/22_members.ipynb #25571578
 @dataclass(frozen=True)
 class Informed:
     "Agreement under noise, minus λ times the mutual information of point and cluster"
     lam:float=1.
-    def __call__(self, batch): return kl_loss(batch.q.detach(), batch.layer(batch.encoder(dropout(batch.x, .2)))) - self.lam*mutual_information(batch.q)
+    def __call__(self, batch):
+        return (kl_loss(batch.q.detach(), batch.layer(batch.encoder(dropout(batch.x, .2))))
+                - self.lam*mutual_information(batch.q))
 
 METHODS['IMSAT'] = dict(alone=True, loss=Informed())
 
@@ -109,7 +121,9 @@ class MixtureHead(nn.Module):
     ):
         super().__init__()
         mu = torch.as_tensor(mu, dtype=torch.float32)
-        self.mu, self.log_var, self.logits = nn.Parameter(mu.clone()), nn.Parameter(torch.zeros_like(mu)), nn.Parameter(torch.zeros(len(mu), device=mu.device))
+        self.mu, self.log_var, self.logits = (nn.Parameter(mu.clone()),
+                                              nn.Parameter(torch.zeros_like(mu)),
+                                              nn.Parameter(torch.zeros(len(mu), device=mu.device)))
     def log_pi(self): return self.logits.log_softmax(0)                                  # (k,)
     def forward(self, z): # (m, d_z) -> γ, (m, k)
         d = z[:, None] - self.mu
@@ -118,16 +132,20 @@ class MixtureHead(nn.Module):
 
 def mixture_start(z, k, n_init, seed):
     "A mixture of Gaussians fitted by scikit-learn, from k-means"
-    gm = GaussianMixture(k, covariance_type='diag', n_init=1, random_state=seed, reg_covar=1e-3).fit(z.double().numpy())
+    gm = GaussianMixture(k, covariance_type='diag', n_init=1, random_state=seed,
+                         reg_covar=1e-3).fit(z.double().numpy())
     t = lambda a: torch.from_numpy(a).float()
-    return dict(mu=t(gm.means_), labels=torch.from_numpy(gm.predict(z.double().numpy())), head=dict(mu=t(gm.means_), log_var=t(gm.covariances_).log(), logits=t(gm.weights_).log()))
+    return dict(mu=t(gm.means_), labels=torch.from_numpy(gm.predict(z.double().numpy())),
+                head=dict(mu=t(gm.means_), log_var=t(gm.covariances_).log(),
+                          logits=t(gm.weights_).log()))
 
 # %% ../nbs/22_members.ipynb #bac0da4a
 class VariationalAutoEncoder(AutoEncoder):
     "An autoencoder whose code has a variance, too"
     def __init__(self, d, dims=(500, 500, 2000, 10), init='normal', seed=0):
         super().__init__(d, dims, init, seed)
-        with seeded(seed): self.spread = nn.Linear((d, *dims)[-2], dims[-1])            # log variance of the code
+        # log variance of the code
+        with seeded(seed): self.spread = nn.Linear((d, *dims)[-2], dims[-1])
         nn.init.zeros_(self.spread.weight); nn.init.constant_(self.spread.bias, -4.)
 
 # %% ../nbs/22_members.ipynb #9fb4afcd
@@ -142,15 +160,20 @@ def mixture_divergence(
     fit = .5*(gamma*(log_var_c + (log_var.exp()[:, None] + d2)/log_var_c.exp()).sum(2)).sum(1)
     return (fit - (gamma*log_pi).sum(1) - entropy(gamma) - .5*(1 + log_var).sum(1)).mean()
 
-NOISE = .1                                                                              # variance of a feature about what the decoder says; all features together have mean square 1
+# variance of a feature about what the decoder says; all features together have mean square 1
+NOISE = .1
 
 def vade(batch):
-    "Negative evidence lower bound a feature (Jiang et al. 2017), so that rates mean the same for all data"
+    """Negative evidence lower bound a feature (Jiang et al. 2017), so that rates mean the same
+    for all data"""
     net, head = batch.network, batch.layer
     h = net.encoder[:-1](batch.x)
     mean, log_var = net.encoder[-1](h), net.spread(h.float())
     z = mean + (log_var/2).exp()*torch.randn_like(mean)
     error = (net.decoder(z) - batch.x).square().sum(1).mean()/(2*NOISE)
-    return (error + mixture_divergence(mean, log_var, head(z), head.mu, head.log_var, head.log_pi()))/batch.x.shape[1]
+    return (error + mixture_divergence(mean, log_var, head(z), head.mu, head.log_var,
+                                       head.log_pi()))/batch.x.shape[1]
 
-METHODS['VaDE'] = dict(alone=True, loss=vade, network=VariationalAutoEncoder, head=MixtureHead, start=mixture_start, keep_decoder=True, cluster=Stage(20_000, optimizer='adam', lr=3e-4, decay=.5))
+METHODS['VaDE'] = dict(alone=True, loss=vade, network=VariationalAutoEncoder, head=MixtureHead,
+                       start=mixture_start, keep_decoder=True,
+                       cluster=Stage(20_000, optimizer='adam', lr=3e-4, decay=.5))

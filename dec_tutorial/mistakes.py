@@ -48,9 +48,12 @@ def noisy_loss(batch):
 DROPOUT = Variant('training', 'dropout in the KL phase', dict(loss=noisy_loss))
 
 # %% ../nbs/15_mistakes.ipynb #dcc79921
-def _best(dec, ds): return max([c for _, c, _ in dec.callbacks_[0].kept] + [dec.labels_], key=lambda c: cluster_accuracy(ds.y, c))
+def _best(dec, ds):
+    return max([c for _, c, _ in dec.callbacks_[0].kept] + [dec.labels_],
+               key=lambda c: cluster_accuracy(ds.y, c))
 
-BEST_EPOCH = Variant('evaluation', 'best epoch', callbacks=lambda dec, x: [Snapshots()], reported=lambda dec, ds: cluster_accuracy(ds.y, _best(dec, ds)))
+BEST_EPOCH = Variant('evaluation', 'best epoch', callbacks=lambda dec, x: [Snapshots()],
+                     reported=lambda dec, ds: cluster_accuracy(ds.y, _best(dec, ds)))
 
 # %% ../nbs/15_mistakes.ipynb #9f9b1bbe
 def skipping_accuracy(y, c):
@@ -60,11 +63,15 @@ def skipping_accuracy(y, c):
     pairs = list(zip(*linear_sum_assignment(w, maximize=True)))
     return sum(w[i, j] for i, j in pairs[:len(pairs) - 1])/len(y)
 
-SKIPPED = Variant('evaluation', 'accuracy without the last class', reported=lambda dec, ds: skipping_accuracy(ds.y, dec.labels_))
-PURITY = Variant('evaluation', 'purity called accuracy', reported=lambda dec, ds: purity(ds.y, dec.labels_))
+SKIPPED = Variant('evaluation', 'accuracy without the last class',
+                  reported=lambda dec, ds: skipping_accuracy(ds.y, dec.labels_))
+PURITY = Variant('evaluation', 'purity called accuracy',
+                 reported=lambda dec, ds: purity(ds.y, dec.labels_))
 
 # %% ../nbs/15_mistakes.ipynb #e97f2eca
-FRESH = Variant('evaluation', 'labels from a fresh k-means', labels=lambda dec, ds: KMeans(ds.n_classes, n_init=20, random_state=0).fit_predict(dec.transform(ds.x)))
+FRESH = Variant('evaluation', 'labels from a fresh k-means',
+                labels=lambda dec, ds: KMeans(ds.n_classes, n_init=20,
+                                              random_state=0).fit_predict(dec.transform(ds.x)))
 
 # %% ../nbs/15_mistakes.ipynb #25bb1db2
 def mean_loss(batch):
@@ -74,23 +81,28 @@ def mean_loss(batch):
 MEAN = Variant('formula', 'KL averaged over clusters', dict(loss=mean_loss))
 
 # %% ../nbs/15_mistakes.ipynb #ecc0ed8e
-INVERTED = Variant('training', 'stopping rule inverted', dict(tol=1.))            # any change is below 1: the end at the first refresh
+# any change is below 1: the end at the first refresh
+INVERTED = Variant('training', 'stopping rule inverted', dict(tol=1.))
 UNUSED = Variant('training', 'tol never used', dict(tol=0.))
 
 # %% ../nbs/15_mistakes.ipynb #9410077f
-SCALES = Variant('data', 'clustered on another scale', dict(autoencoder=Made(lambda begun, ds, seed: begun.autoencoder_), recipe=Made(lambda begun, ds, seed: replace(begun.recipe_, scale='none'))))
+SCALES = Variant('data', 'clustered on another scale',
+                 dict(autoencoder=Made(lambda begun, ds, seed: begun.autoencoder_),
+                      recipe=Made(lambda begun, ds, seed: replace(begun.recipe_, scale='none'))))
 
 # %% ../nbs/15_mistakes.ipynb #32e30283
 def _with_relu(end):
     def train(begun, ds, seed):
         r, ae = begun.recipe_, AutoEncoder(ds.d, begun.recipe_.dims, begun.recipe_.init, seed)
         getattr(ae, end).append(nn.ReLU())
-        with precision(begun.precision): finetune(ae, Rows(ds.x, begun.scale_), r.finetune, r.factor, seed + 100)
+        with precision(begun.precision):
+            finetune(ae, Rows(ds.x, begun.scale_), r.finetune, r.factor, seed + 100)
         return ae
     return Made(train)
 
 RELU_CODE = Variant('network', 'ReLU on the embedding', dict(autoencoder=_with_relu('encoder')))
-RELU_DATA = Variant('network', 'ReLU on the reconstruction', dict(autoencoder=_with_relu('decoder')))
+RELU_DATA = Variant('network', 'ReLU on the reconstruction',
+                    dict(autoencoder=_with_relu('decoder')))
 
 # %% ../nbs/15_mistakes.ipynb #3dfc732c
 def ragged_start(z, k, n_init, seed):
@@ -99,4 +111,5 @@ def ragged_start(z, k, n_init, seed):
     return start | dict(labels=torch.cdist(z, start['mu']).argmin(1))
 
 RAGGED = Variant('data', 'last batch dropped', dict(start=ragged_start))
-MISTAKES = (Variant('', 'DEC'), EXPONENT, BATCH_TARGET, CHASING, NO_PARAMETER, DROPOUT, BEST_EPOCH, SKIPPED, PURITY, FRESH, MEAN, INVERTED, UNUSED, SCALES, RELU_CODE, RELU_DATA, RAGGED)
+MISTAKES = (Variant('', 'DEC'), EXPONENT, BATCH_TARGET, CHASING, NO_PARAMETER, DROPOUT, BEST_EPOCH,
+            SKIPPED, PURITY, FRESH, MEAN, INVERTED, UNUSED, SCALES, RELU_CODE, RELU_DATA, RAGGED)

@@ -20,7 +20,8 @@ def agreement(
     others=None, # more of them, to compare each of runs with; None: with each other
 )->float: # adjusted Rand index, mean over pairs: 1 the same clusters, 0 chance
     "How far runs agree on who belongs together; names of clusters do not matter"
-    pairs = list(itertools.combinations(runs, 2) if others is None else itertools.product(runs, others))
+    pairs = list(itertools.combinations(runs, 2) if others is None
+                 else itertools.product(runs, others))
     if not pairs: raise DecError('agreement needs at least two runs to compare')
     return float(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
 
@@ -28,9 +29,11 @@ def agreement(
 def separation(
     frame, # a pandas data frame, as it came: numbers, dates, words, holes
     labels, # clusters, (n,)
-)->dict: # column -> share of its variance between the clusters, largest first; rows with a hole in a column are left out there
+)->dict: # column -> share of its variance between the clusters, largest first; holes left out
     "Which columns part the clusters"
-    if len(frame) != len(labels): raise DecError(f"frame has {len(frame)} rows and labels {len(labels)}; give those of the same points")
+    if len(frame) != len(labels):
+        raise DecError(f"frame has {len(frame)} rows and labels {len(labels)}; give those of the "
+                       f"same points")
     labels, out = np.asarray(labels), {}
     for name, column in frame.items():
         there, kind = column.notna().to_numpy(bool), getattr(column.dtype, 'kind', 'O')
@@ -63,19 +66,28 @@ def load_pictures(
     grey:bool=True, # False: three colours, as (3, height, width)
 )->tuple: # a Dataset, and the paths of its rows, in the order of their names
     "The pictures in a folder as points"
-    files = sorted(f for f in Path(folder).rglob('*') if f.suffix.lower() in {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'})
-    if not files: raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
+    files = sorted(f for f in Path(folder).rglob('*') if f.suffix.lower()
+                   in {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'})
+    if not files:
+        raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
     def one(f):
         try:
             with Image.open(f) as im:
                 im = ImageOps.exif_transpose(im)
-                if im.mode == 'F' or im.mode == 'I' and np.asarray(im).max() >= 2**16: raise DecError(f'{f} has numbers without a known range in its pixels; save it with 8 or 16 bits a pixel')
-                if im.mode[0] == 'I': im = Image.fromarray((np.asarray(im)/257).clip(0, 255).astype(np.uint8))      # 16 bits; Pillow would cut them off at 255
-                return np.asarray(im.convert('L' if grey else 'RGB').resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
-        except (UnidentifiedImageError, OSError) as e: raise DecError(f"{f} cannot be read as a picture ({e}); mend it or take it away") from e
+                if im.mode == 'F' or im.mode == 'I' and np.asarray(im).max() >= 2**16:
+                    raise DecError(f'{f} has numbers without a known range in its pixels; save it '
+                                   f'with 8 or 16 bits a pixel')
+                # 16 bits; Pillow would cut them off at 255
+                if im.mode[0] == 'I':
+                    im = Image.fromarray((np.asarray(im)/257).clip(0, 255).astype(np.uint8))
+                return np.asarray(im.convert('L' if grey else 'RGB').resize(
+                    shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
+        except (UnidentifiedImageError, OSError) as e:
+            raise DecError(f"{f} cannot be read as a picture ({e}); mend it or take it away") from e
     x = np.stack([one(f) for f in files])
     if not grey: x = x.transpose(0, 3, 1, 2)
-    return Dataset(Path(folder).resolve().name, x.reshape(len(x), -1), image_shape=x.shape[1:]), files
+    return (Dataset(Path(folder).resolve().name, x.reshape(len(x), -1), image_shape=x.shape[1:]),
+            files)
 
 # %% ../nbs/30_own_data.ipynb #62b91587
 def top_words(
@@ -87,4 +99,5 @@ def top_words(
     "The words that tell a cluster from the rest"
     labels, names = np.asarray(labels), np.asarray(names)
     mean = lambda rows: np.asarray(x[rows].mean(0)).ravel() if rows.any() else np.zeros(x.shape[1])
-    return {int(j): names[np.argsort(-(mean(labels == j) - mean(labels != j)), kind='stable')[:m]].tolist() for j in np.unique(labels)}
+    return {int(j): names[np.argsort(-(mean(labels == j) - mean(labels != j)),
+                                     kind='stable')[:m]].tolist() for j in np.unique(labels)}

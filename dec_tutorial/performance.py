@@ -14,7 +14,8 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
 from .data import DecError, Dataset, load_data
-from .training import BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device, precision, precision_used
+from .training import (BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device,
+                                   precision, precision_used)
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
 from .dec import DEC, fit_clusters, kmeans_start
@@ -22,7 +23,7 @@ from .evaluation import cluster_accuracy, text_table, write_records
 from .command_line import _arg, _command, _plain
 
 # %% ../nbs/31_performance.ipynb #662b4b8d
-DIMS = (784, 500, 500, 2000, 10)                                          # MNIST through the paper's encoder
+DIMS = (784, 500, 500, 2000, 10)                                 # MNIST through the paper's encoder
 
 def products(
     dims=DIMS + DIMS[-2::-1], # widths from input to output
@@ -33,7 +34,8 @@ def products(
 ):
     "A function that does the bare matrix products of one step, into preallocated memory"
     new = lambda *s: torch.randn(*s, device=device).to(dtype)
-    W, H, out = [new(b, a) for a, b in zip(dims, dims[1:])], [new(m, d) for d in dims], [new(m, d) for d in dims]
+    W, H = [new(b, a) for a, b in zip(dims, dims[1:])], [new(m, d) for d in dims]
+    out = [new(m, d) for d in dims]
     dW = [torch.empty_like(w) for w in W]
     def step():
         for i, w in enumerate(W): torch.mm(H[i], w.t(), out=out[i+1])
@@ -66,7 +68,8 @@ def our_ae_step(
     m:int=256, # points in a batch
 ):
     "A function that does one more step of `finetune`"
-    trainer = finetune(AutoEncoder(x.shape[1], init='uniform').to(device), Rows(x, device=device), Stage(1, lr=.01, batch_size=m))
+    trainer = finetune(AutoEncoder(x.shape[1], init='uniform').to(device), Rows(x, device=device),
+                       Stage(1, lr=.01, batch_size=m))
     def step():
         with precision(kind, device): trainer.step()
     return step
@@ -76,11 +79,13 @@ def our_clusters(
     kind:str, # precision
     device='cpu',
     k:int=10, # clusters
-)->tuple: # functions: one step of the KL phase, one refresh of the target, one pass of the encoder, one start by k-means
+)->tuple: # functions: a step of the KL phase, a refresh, a pass of the encoder, a k-means start
     "What the KL phase is made of, one function each"
-    rows, encoder = Rows(x, device=device), AutoEncoder(x.shape[1], init='uniform').to(device).encoder
+    rows = Rows(x, device=device)
+    encoder = AutoEncoder(x.shape[1], init='uniform').to(device).encoder
     layer = ClusterLayer(apply_chunked(encoder, rows)[:k].clone(), 1.).to(device)
-    trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001), torch.zeros(rows.n, dtype=torch.long))
+    trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001),
+                                    torch.zeros(rows.n, dtype=torch.long))
     z = apply_chunked(encoder, rows)
     def under(f):
         def call():
@@ -89,7 +94,8 @@ def our_clusters(
     def again():
         trainer.t, trainer.stop_reason = 0, None
         refresh.before_batch(trainer)
-    return tuple(map(under, (trainer.step, again, lambda: apply_chunked(encoder, rows), lambda: kmeans_start(z, k, n_init=1))))
+    return tuple(map(under, (trainer.step, again, lambda: apply_chunked(encoder, rows),
+                             lambda: kmeans_start(z, k, n_init=1))))
 
 # %% ../nbs/31_performance.ipynb #de1306f5
 def naive_ae_step(
@@ -98,8 +104,11 @@ def naive_ae_step(
 ):
     "The training step that most tutorials write"
     d = [x.shape[1], *DIMS[1:], *DIMS[-2:0:-1], x.shape[1]]
-    ae = nn.Sequential(*[m for l, (a, b) in enumerate(zip(d, d[1:])) for m in (nn.Linear(a, b), *([] if l in (3, 7) else [nn.ReLU()]))]).to(device)
-    opt = torch.optim.SGD([dict(params=[*ae.parameters()], rate=1.)], lr=.01, momentum=.9, fused=False, foreach=False)
+    ae = nn.Sequential(*[m for l, (a, b) in enumerate(zip(d, d[1:]))
+                         for m in (nn.Linear(a, b), *([] if l in (3, 7) else [nn.ReLU()]))]).to(
+        device)
+    opt = torch.optim.SGD([dict(params=[*ae.parameters()], rate=1.)], lr=.01, momentum=.9,
+                          fused=False, foreach=False)
     loader = DataLoader(TensorDataset(torch.as_tensor(x)), batch_size=256, shuffle=True)
     batches, total = itertools.chain.from_iterable(itertools.repeat(loader)), []
     def loss(b): # the batch comes from the loader, whatever b says
@@ -110,7 +119,7 @@ def naive_ae_step(
     trainer.opt = opt
     def step():
         trainer.step()
-        total[-1] = total[-1].item()                                                # what such programs add up after every batch
+        total[-1] = total[-1].item()                   # what such programs add up after every batch
     return step
 
 # %% ../nbs/31_performance.ipynb #0c734396
@@ -124,10 +133,10 @@ def by_hand(
     "A training step of the autoencoder, the chain rule written out"
     layers = [l for l in [*ae.encoder, *ae.decoder] if isinstance(l, nn.Linear)]
     W, B = [l.weight.data for l in layers], [l.bias.data for l in layers]
-    VW, VB = [torch.zeros_like(w) for w in W], [torch.zeros_like(b) for b in B]            # momentum
-    H = [torch.empty(m, rows.d), *(torch.empty(m, len(b)) for b in B)]                     # activations
-    G = [torch.empty_like(h) for h in H]                                                   # their gradients
-    linear = len(W)//2 - 1, len(W) - 1                                                     # embedding and reconstruction
+    VW, VB = [torch.zeros_like(w) for w in W], [torch.zeros_like(b) for b in B]           # momentum
+    H = [torch.empty(m, rows.d), *(torch.empty(m, len(b)) for b in B)]                 # activations
+    G = [torch.empty_like(h) for h in H]                                           # their gradients
+    linear = len(W)//2 - 1, len(W) - 1                                # embedding and reconstruction
     def step(b):
         torch.index_select(rows.x, 0, b, out=H[0])
         for l in range(len(W)):
@@ -135,7 +144,7 @@ def by_hand(
             if l not in linear: H[l+1].relu_()
         torch.sub(H[-1], H[0], out=G[-1]).mul_(2/G[-1].numel())
         for l in reversed(range(len(W))):
-            if l not in linear: G[l+1].mul_(H[l+1].sign_())                                # H[l+1] has done its duty
+            if l not in linear: G[l+1].mul_(H[l+1].sign_())               # H[l+1] has done its duty
             torch.addmm(VW[l], G[l+1].t(), H[l], beta=momentum, out=VW[l])
             VB[l].mul_(momentum).add_(G[l+1].sum(0))
             if l: torch.mm(G[l+1], W[l], out=G[l])
@@ -162,8 +171,10 @@ def clustpy_steps(
         def call():
             with contextlib.redirect_stderr(io.StringIO()): f()
         return call
-    return dict(clustpy_ae_step=quiet(lambda: ae.fit(n_epochs=1, optimizer_params=dict(lr=1e-3), dataloader=loader)),
-                clustpy_kl_step=quiet(lambda: module.fit(ae, loader, 1, torch.device('cpu'), opt, nn.MSELoss(), 1., 0.)))
+    return dict(clustpy_ae_step=quiet(lambda: ae.fit(n_epochs=1, optimizer_params=dict(lr=1e-3),
+                                                     dataloader=loader)),
+                clustpy_kl_step=quiet(lambda: module.fit(ae, loader, 1, torch.device('cpu'), opt,
+                                                         nn.MSELoss(), 1., 0.)))
 
 # %% ../nbs/31_performance.ipynb #62884101
 def bench(
@@ -181,9 +192,12 @@ def bench(
             with precision('auto' if kind == auto else 'float32', device): floor()
         t = in_turn(dict(step=step) | (dict(floor=low) if floor else {}), n)
         ms, low = t['step']/per, t.get('floor')
-        rows.append(dict(name=name, median_ms=round(ms, 3), floor_ms=low and round(low, 3), ratio=low and round(ms/low, 3), precision=kind,
-                         device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device)))
-    full, part, whole = products(device=device), products(DIMS, dtype=half, device=device), products(DIMS, 4096, half, False, device)
+        rows.append(dict(name=name, median_ms=round(ms, 3), floor_ms=low and round(low, 3),
+                         ratio=low and round(ms/low, 3), precision=kind,
+                         device='cpu' if device.type == 'cpu'
+                         else torch.cuda.get_device_name(device)))
+    full, part = products(device=device), products(DIMS, dtype=half, device=device)
+    whole = products(DIMS, 4096, half, False, device)
     some = max(3, rounds//20)
     many = lambda: [whole() for _ in range(-(-n//4096))]
     race('ae_step_float32', our_ae_step(x, 'float32', device), full, 'float32')
@@ -198,7 +212,9 @@ def bench(
         step, order = by_hand(AutoEncoder(x.shape[1], init='uniform'), Rows(x)), itertools.count()
         stream = BatchStream(n)
         race('by_hand', lambda: step(stream[next(order)]), full, 'float32')
-    for name, epoch in (clustpy_steps(x) if device.type == 'cpu' else {}).items(): race(name, epoch, full if 'ae' in name else products(DIMS, device=device), 'float32', some, 20)
+    for name, epoch in (clustpy_steps(x) if device.type == 'cpu' else {}).items():
+        race(name, epoch, full if 'ae' in name else products(DIMS, device=device), 'float32', some,
+             20)
     return rows
 
 # %% ../nbs/31_performance.ipynb #0dfd2364
@@ -231,7 +247,9 @@ def _clustpy_race(ds, target, cap, epochs, seed):
         timed(lambda: module.fit(ae, train, 1, torch.device('cpu'), opt, nn.MSELoss(), 1., 0.))
         look(predict_batchwise(whole, ae, module))
         done += 1
-    return dict(who='clustpy', autoencoder_epoch_s=pretraining/epochs[0], kl_epoch_s=done and (clock['seconds'] - before)/done or None, reached_s=reached, ran_s=clock['seconds'], best_acc=best)
+    return dict(who='clustpy', autoencoder_epoch_s=pretraining/epochs[0],
+                kl_epoch_s=done and (clock['seconds'] - before)/done or None, reached_s=reached,
+                ran_s=clock['seconds'], best_acc=best)
 
 # %% ../nbs/31_performance.ipynb #a8b8760c
 def whole_race(
@@ -241,17 +259,23 @@ def whole_race(
     epochs:tuple=(100, 150), # of clustpy's two phases: its defaults
     seed:int=0,
     **settings, # of our DEC
-)->list: # for ours, and for clustpy where it is installed: seconds an epoch in both phases, seconds until target (None: never), seconds in all, best ACC seen
-    "From nothing to good clusters, ours and clustpy's, one after the other on the same points"
+)->list: # for ours, and for clustpy where it is installed: seconds of several kinds, and best ACC
+    """From nothing to good clusters, ours and clustpy's, one after the other on the same points:
+    seconds an epoch in both phases, seconds until target (None: never), seconds in all"""
     start = time.perf_counter()
     dec = DEC(ds.n_classes, random_state=seed, device='cpu', **settings).fit(ds.x)
     ran, s, r = time.perf_counter() - start, dec.seconds_, dec.recipe_
-    epoch = {n: s[n]*ds.n/(dec.history_[n][-1][0]*stage.batch(ds.n)) for n, stage in (('autoencoder', r.finetune), ('clusters', r.cluster))}
+    epoch = {n: s[n]*ds.n/(dec.history_[n][-1][0]*stage.batch(ds.n))
+             for n, stage in (('autoencoder', r.finetune), ('clusters', r.cluster))}
     accs = [float(cluster_accuracy(ds.y, l)) for l in (dec.kmeans_labels_, dec.labels_)]
-    reached = next((t for t, a in zip((s['autoencoder'] + s['kmeans'], ran), accs) if a >= target), None)
-    rows = [dict(who='ours', autoencoder_epoch_s=epoch['autoencoder'], kl_epoch_s=epoch['clusters'], reached_s=reached, ran_s=ran, best_acc=max(accs))]
-    if importlib.util.find_spec('clustpy'): rows.append(_clustpy_race(ds, target, cap, epochs, seed))
-    return [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()} | dict(n=ds.n, target=target, threads=torch.get_num_threads()) for r in rows]
+    reached = next((t for t, a in zip((s['autoencoder'] + s['kmeans'], ran), accs) if a >= target),
+                   None)
+    rows = [dict(who='ours', autoencoder_epoch_s=epoch['autoencoder'], kl_epoch_s=epoch['clusters'],
+                 reached_s=reached, ran_s=ran, best_acc=max(accs))]
+    if importlib.util.find_spec('clustpy'):
+        rows.append(_clustpy_race(ds, target, cap, epochs, seed))
+    return [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()}
+            | dict(n=ds.n, target=target, threads=torch.get_num_threads()) for r in rows]
 
 # %% ../nbs/31_performance.ipynb #b2a068b9
 @_command
@@ -263,15 +287,20 @@ def dec_bench(
 ):
     "Time the parts of DEC next to the bare matrix products they are made of"
     with _plain('dec_bench', ''):
-        if race and device not in ('auto', 'cpu'): raise DecError(f'the race is run on the CPU, where both can take part; leave --device {device} out')
+        if race and device not in ('auto', 'cpu'):
+            raise DecError(f'the race is run on the CPU, where both can take part; leave --device '
+                           f'{device} out')
         rows = whole_race(load_data(race)) if race else bench(quick, device)
-        print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()} for r in rows] if race else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
+        print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()}
+                          for r in rows] if race
+                         else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
         if json: write_records(rows, json)
 
 # %% ../nbs/31_performance.ipynb #08ab3ec1
 class Peak:
     "How many MB the process takes at most inside a block, beyond what it had before (Linux)"
-    def _now(self): return int(Path('/proc/self/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
+    def _now(self):
+        return int(Path('/proc/self/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
     def _watch(self):
         while not self.done.wait(.02): self.mb = max(self.mb, self._now() - self.start)
     def __enter__(self):
@@ -298,12 +327,17 @@ def cost(
         f()
         seconds[name] = round(time.perf_counter() - start, 3)
     with Peak() as peak, precision(precise):
-        if greedy: timed('greedy', lambda: train_pair(ae.encoder[0], ae.decoder[-1], rows, Stage(greedy, dropout=.2), first=True))
+        if greedy:
+            timed('greedy', lambda: train_pair(ae.encoder[0], ae.decoder[-1], rows,
+                                               Stage(greedy, dropout=.2), first=True))
         epoch = max(1, rows.n//256)
-        def train(): fit_clusters(ae.encoder, layer, rows, Stage(epoch, lr=.001), torch.zeros(rows.n, dtype=torch.long), update_interval=2*epoch)
-        timed('epoch', train)                                               # and the refresh at its start
+        def train():
+            fit_clusters(ae.encoder, layer, rows, Stage(epoch, lr=.001),
+                         torch.zeros(rows.n, dtype=torch.long), update_interval=2*epoch)
+        timed('epoch', train)                                         # and the refresh at its start
         timed('refresh', lambda: apply_chunked(nn.Sequential(ae.encoder, layer), rows))
-    return dict(n=rows.n, d=rows.d, greedy=greedy, **{f'{name}_s': s for name, s in seconds.items()}, peak_mb=round(peak.mb))
+    return dict(n=rows.n, d=rows.d, greedy=greedy,
+                **{f'{name}_s': s for name, s in seconds.items()}, peak_mb=round(peak.mb))
 
 def random_csr(
     n:int=685_071, # documents: REUTERS's number
@@ -314,4 +348,5 @@ def random_csr(
     "Random sparse data of the size of the paper's largest"
     rng = np.random.default_rng(seed)
     at = rng.integers(0, d, (n, per_row), dtype=np.int32)
-    return sparse.csr_matrix((rng.random(n*per_row, dtype=np.float32), at.ravel(), np.arange(n + 1, dtype=np.int64)*per_row), shape=(n, d))
+    return sparse.csr_matrix((rng.random(n*per_row, dtype=np.float32), at.ravel(),
+                              np.arange(n + 1, dtype=np.int64)*per_row), shape=(n, d))

@@ -17,28 +17,35 @@ from .data import _LOADERS, Dataset, DecError, atomic_path, load_data, set_theme
 from .dec import RECIPES, job_key
 from .evaluation import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder, _plain
-from .tables import PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min, kl_phase, shared_start, show_settings, side_by_side, table2_cells, table3_cells, table4_cells
+from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min,
+                                 kl_phase, shared_start, show_settings, side_by_side, table2_cells,
+                                 table3_cells, table4_cells)
 from .ablations import ABLATIONS, show_forest, variant_cells, variant_rows
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
 from .compare import family_cells, family_rows, sizes_cells
-from .figures import fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells, fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5, show_fig6
+from .figures import (fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells,
+                                  fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5,
+                                  show_fig6)
 
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
-def _change(recipe, *parts, **kw): return replace(recipe, **{p: replace(getattr(recipe, p), **kw) for p in parts})
+def _change(recipe, *parts, **kw):
+    return replace(recipe, **{p: replace(getattr(recipe, p), **kw) for p in parts})
 
-KL_CHANGES = {                                                                     # after the autoencoder of authors
+KL_CHANGES = {                                                    # after the autoencoder of authors
     'λ = 40 instead of 160': lambda r: replace(r, update_interval=40),
     'shuffled batches in the KL phase': lambda r: _change(r, 'cluster', order='shuffle'),
     'momentum kept at a refresh': lambda r: _change(r, 'cluster', reset_momentum=False),
     'biases at the common rate in the KL phase': lambda r: _change(r, 'cluster', bias_lr=1.)}
-AE_CHANGES = {                                                                     # each with an autoencoder of its own
+AE_CHANGES = {                                                 # each with an autoencoder of its own
     'mean squared error, not half of it': lambda r: replace(r, factor=1.),
     'mean square of the input 1': lambda r: replace(r, scale='paper'),
-    'biases at the common rate in the autoencoder': lambda r: _change(r, 'pretrain', 'finetune', bias_lr=1.),
+    'biases at the common rate in the autoencoder': lambda r: _change(r, 'pretrain', 'finetune',
+                                                                      bias_lr=1.),
     'no ramp of momentum': lambda r: _change(r, 'pretrain', 'finetune', ramp=0),
     'noise on data and embedding, too': lambda r: _change(r, 'pretrain', noise_on='all'),
-    'shuffled batches in the autoencoder': lambda r: _change(r, 'pretrain', 'finetune', order='shuffle'),
+    'shuffled batches in the autoencoder': lambda r: _change(r, 'pretrain', 'finetune',
+                                                             order='shuffle'),
     'autoencoder on all points': lambda r: replace(r, train_part=False)}
 
 # %% ../nbs/13_reproduction.ipynb #bc6be35b
@@ -47,33 +54,44 @@ def shortened(
     share:float=.2, # of the iterations of the autoencoder
 ):
     "The recipe with a shorter autoencoder training, its schedule of rates shortened alike"
-    cut = lambda s: replace(s, n_iter=max(1, round(share*s.n_iter)), lr_step=round(share*s.lr_step), ramp=round(share*s.ramp))
+    cut = lambda s: replace(s, n_iter=max(1, round(share*s.n_iter)), lr_step=round(share*s.lr_step),
+                            ramp=round(share*s.ramp))
     return replace(recipe, pretrain=cut(recipe.pretrain), finetune=cut(recipe.finetune))
 
 def details_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "What the paper leaves open, turned one by one"
-    if recipe != 'authors': raise DecError(f"details turn back what the recipe 'authors' does, one by one; the recipe {recipe!r} does other things, so run it with --recipe authors")
+    if recipe != 'authors':
+        raise DecError(f"details turn back what the recipe 'authors' does, one by one; the recipe "
+                       f"{recipe!r} does other things, so run it with --recipe authors")
     base = RECIPES[recipe]
     for s in seeds:
         begin = cache(lambda r: shared_start(cells.ds, r, s, work, **QUICK if quick else {}))
         for change, turn in ({'': lambda r: r} | KL_CHANGES).items():
-            cells.once(lambda: as_cell(kl_phase(*begin(base), cells.ds.x, recipe=turn(base))), 'DEC', recipe, s, dict(change=change, length=1.))
+            cells.once(lambda: as_cell(kl_phase(*begin(base), cells.ds.x, recipe=turn(base))),
+                       'DEC', recipe, s, dict(change=change, length=1.))
         short = shortened(base)
         for change, turn in ({'': lambda r: r} | AE_CHANGES).items():
             params = dict(change=change, length=.2)
-            cells.once(lambda: autoencoder_labels(begin(turn(short))[0]), 'AE+k-means', recipe, s, params)
-            cells.once(lambda: as_cell(kl_phase(*begin(turn(short)), cells.ds.x)), 'DEC', recipe, s, params)
+            cells.once(lambda: autoencoder_labels(begin(turn(short))[0]), 'AE+k-means', recipe, s,
+                       params)
+            cells.once(lambda: as_cell(kl_phase(*begin(turn(short)), cells.ds.x)), 'DEC', recipe, s,
+                       params)
 
+# %% ../nbs/13_reproduction.ipynb #e9e9e8b6
 def details_rows(records:list)->list: # a row for each change
     "ACC of the unchanged recipe, and what each change adds to it, paired over seeds"
-    acc = {(r['method'], r['params']['length'], r['params']['change'], r['seed']): r['acc'] for r in records}
+    acc = {(r['method'], r['params']['length'], r['params']['change'], r['seed']): r['acc']
+           for r in records}
     rows = []
-    for length, change in dict.fromkeys((r['params']['length'], r['params']['change']) for r in records):
+    for length, change in dict.fromkeys((r['params']['length'], r['params']['change'])
+                                        for r in records):
         row = dict(change=change or 'none', autoencoder=f'{length:g} × full')
         for method in ('AE+k-means', 'DEC'):
             mine = {k[3]: v for k, v in acc.items() if k[:3] == (method, length, change)}
-            pairs = [v - acc[method, length, '', s] for s, v in mine.items() if (method, length, '', s) in acc]
-            row[method] = '–' if not mine else mean_sd(mine.values()) if not change else ('+' if pairs and sum(pairs) > 0 else '') + mean_sd(pairs)
+            pairs = [v - acc[method, length, '', s] for s, v in mine.items()
+                     if (method, length, '', s) in acc]
+            row[method] = ('–' if not mine else mean_sd(mine.values()) if not change
+                           else ('+' if pairs and sum(pairs) > 0 else '') + mean_sd(pairs))
         rows.append(row | dict(seeds=len(mine)))
     return rows
 
@@ -86,26 +104,37 @@ class Item:
     rows:object # (records, recipe) -> rows to print
     draw:object=None # (records, ds, recipe, seed, work, quick) -> figure
 
-_drawn = lambda f: lambda records, *how: f(*how)                                   # a picture that needs the run, not its records
+_drawn = lambda f: lambda records, *how: f(*how)     # a picture that needs the run, not its records
 _settings = lambda records, ds, recipe, *_: show_settings(records, recipe)
 WHAT = dict(
-    table2=Item('fig2', table2_cells, lambda records, recipe: side_by_side(records, PAPER['table2'], recipe)),
-    table3=Item('table3', table3_cells, lambda records, recipe: side_by_side(records, PAPER['table3'], recipe)),
+    table2=Item('fig2', table2_cells,
+                lambda records, recipe: side_by_side(records, PAPER['table2'], recipe)),
+    table3=Item('table3', table3_cells,
+                lambda records, recipe: side_by_side(records, PAPER['table3'], recipe)),
     table4=Item('table4', table4_cells, by_r_min),
-    fig2=Item('fig2', table2_cells, lambda records, recipe: side_by_side(records, PAPER['table2'], recipe), _settings),
+    fig2=Item('fig2', table2_cells,
+              lambda records, recipe: side_by_side(records, PAPER['table2'], recipe), _settings),
     fig3=Item('fig3', fig3_cells, lambda records, _: fig3_rows(records), _drawn(show_fig3)),
     fig4=Item('fig4', fig4_cells, lambda records, _: fig4_rows(records), _drawn(show_fig4)),
     fig5=Item('fig5', fig5_cells, lambda records, _: fig5_rows(records), _drawn(show_fig5)),
-    fig6=Item('fig6', fig6_cells, lambda records, _: fig6_rows(records), lambda records, *_: show_fig6(records)),
+    fig6=Item('fig6', fig6_cells, lambda records, _: fig6_rows(records),
+              lambda records, *_: show_fig6(records)),
     details=Item('details', details_cells, lambda records, _: details_rows(records)),
-    ablations=Item('ablations', lambda cells, *how: variant_cells(cells, ABLATIONS, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
-    mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how), lambda records, _: variant_rows(records), lambda records, *_: show_forest(records)),
-    combining=Item('combining', combining_cells, lambda records, _: combining_rows(records), lambda records, *_: show_plans(records)),
-    family=Item('family', family_cells, lambda records, _: family_rows(records), lambda records, *_: show_forest(records)),
-    sizes=Item('sizes', sizes_cells, lambda records, _: family_rows(records), lambda records, *_: show_forest(records)))
+    ablations=Item('ablations', lambda cells, *how: variant_cells(cells, ABLATIONS, *how),
+                   lambda records, _: variant_rows(records),
+                   lambda records, *_: show_forest(records)),
+    mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how),
+                  lambda records, _: variant_rows(records),
+                  lambda records, *_: show_forest(records)),
+    combining=Item('combining', combining_cells, lambda records, _: combining_rows(records),
+                   lambda records, *_: show_plans(records)),
+    family=Item('family', family_cells, lambda records, _: family_rows(records),
+                lambda records, *_: show_forest(records)),
+    sizes=Item('sizes', sizes_cells, lambda records, _: family_rows(records),
+               lambda records, *_: show_forest(records)))
 
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
-WORK = 'dec_runs/shared'                                                           # for checkpoints, below the folder one is in
+WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in
 
 def reproduce(
     what:str, # a name in WHAT
@@ -118,12 +147,18 @@ def reproduce(
     command:str|None=None, # for the records
 )->list: # the records of the experiment, of this recipe
     "Run what is missing of a table or figure, and return all of it"
-    if what not in WHAT: raise DecError(f"{what!r} cannot be reproduced; known are {', '.join(WHAT)}")
-    if ds.n_classes is None: raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
-    if recipe not in RECIPES: raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
-    folder, work = (_out_folder(Path(f)) for f in (folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'), work))
+    if what not in WHAT:
+        raise DecError(f"{what!r} cannot be reproduced; known are {', '.join(WHAT)}")
+    if ds.n_classes is None:
+        raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
+    if recipe not in RECIPES:
+        raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
+    folder, work = (_out_folder(Path(f)) for f in (
+        folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'), work))
     item = WHAT[what]
-    mark = ('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}') + ('-quick' if quick else '')    # records of other data, or of short runs, are never taken for these
+    # records of other data, or of short runs, are never taken for these
+    mark = (('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}')
+            + ('-quick' if quick else ''))
     cells = Cells(item.experiment, ds, folder, command, mark)
     item.run(cells, seeds, recipe, work, quick)
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
@@ -131,26 +166,34 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations, mistakes, combining, family or sizes', str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations, mistakes, '
+              'combining, family or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds, with commas between', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',
     quick:_arg('a few settings and short training', bool)=False,
-    out:_arg('folder for records and figures; default: the records that ship with the package, and dec_runs', str)=None,
+    out:_arg('folder for records and figures; default: the records that ship with the package, and '
+             'dec_runs', str)=None,
 ):
-    "Run what is missing of a table or figure of the paper, and print it next to the printed numbers"
+    """Run what is missing of a table or figure of the paper, and print it next to the printed
+    numbers"""
     with _plain('dec_reproduce'):
         try: numbers = tuple(int(s) for s in str(seeds).split(','))
-        except ValueError: raise DecError(f"seeds must be whole numbers with commas between, like 0,1,2, not {seeds!r}") from None
+        except ValueError:
+            raise DecError(f"seeds must be whole numbers with commas between, like 0,1,2, not "
+                           f"{seeds!r}") from None
         for name in str(data).split(','):
-            words = ['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe] + (['--quick'] if quick else [])
+            words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
+                     + (['--quick'] if quick else []))
             ds = load_data(name)
-            records = reproduce(what, ds, numbers, recipe, out, quick=quick, command=shlex.join(map(str, words)))
+            records = reproduce(what, ds, numbers, recipe, out, quick=quick,
+                                command=shlex.join(map(str, words)))
             print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
             if WHAT[what].draw:
                 set_theme()
                 path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}.png'
                 fig = WHAT[what].draw(records, ds, recipe, numbers[0], WORK, quick)
-                with atomic_path(path) as tmp: fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
+                with atomic_path(path) as tmp:
+                    fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
                 plt.close(fig)
                 print(f"\nfigure: {path}")

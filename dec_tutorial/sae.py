@@ -22,7 +22,8 @@ def _init(linear, how):
     nn.init.zeros_(b)
 
 class _Product(torch.autograd.Function):
-    "x Wᵀ + b with x and W rounded to bfloat16; so is the result, if `hidden`; the gradients of W and b are float32 again"
+    """x Wᵀ + b with x and W rounded to bfloat16; so is the result, if `hidden`; the gradients of
+    W and b are float32 again"""
     @staticmethod
     def forward(ctx, x, w, b, hidden):
         ctx.dtype, x16, w16 = x.dtype, x.bfloat16(), w.bfloat16()
@@ -31,25 +32,31 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         (x, w), g16 = ctx.saved_tensors, g.bfloat16()
-        return (g16 @ w).to(ctx.dtype) if ctx.needs_input_grad[0] else None, (g16.t() @ x).float(), g.sum(0).float(), None
+        return ((g16 @ w).to(ctx.dtype) if ctx.needs_input_grad[0] else None, (g16.t() @ x).float(),
+                g.sum(0).float(), None)
 
 class _Linear(nn.Linear):
-    "`nn.Linear`; where `precision` asks a CPU for bfloat16, a hidden layer hands its result on as such"
+    """`nn.Linear`; where `precision` asks a CPU for bfloat16, a hidden layer hands its result on
+    as such"""
     def __init__(self, a, b, hidden):
         super().__init__(a, b)
         self.hidden = hidden
     def forward(self, x):
-        half = x.device.type == 'cpu' and x.ndim == 2 and self.weight.dtype == torch.float32 and torch.get_float32_matmul_precision() == 'medium'
-        return _Product.apply(x, self.weight, self.bias, self.hidden) if half else super().forward(x.to(self.weight.dtype))
+        half = (x.device.type == 'cpu' and x.ndim == 2 and self.weight.dtype == torch.float32
+                and torch.get_float32_matmul_precision() == 'medium')
+        return (_Product.apply(x, self.weight, self.bias, self.hidden) if half
+                else super().forward(x.to(self.weight.dtype)))
 
 def _mlp(sizes):
     layers = []
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:])): layers += [_Linear(a, b, i < len(sizes) - 2), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers[:-1])                                    # the last layer stays linear
+    for i, (a, b) in enumerate(zip(sizes, sizes[1:])):
+        layers += [_Linear(a, b, i < len(sizes) - 2), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers[:-1])                                 # the last layer stays linear
 
 # %% ../nbs/02_sae.ipynb #b541f30c
 class AutoEncoder(nn.Module):
-    "Encoder d-…-d_z and its mirror image; ReLU everywhere except on the embedding and on the reconstruction (paper: section 3.2)"
+    """Encoder d-…-d_z and its mirror image; ReLU everywhere except on the embedding and on the
+    reconstruction (paper: section 3.2)"""
     def __init__(self,
         d:int, # features of a point
         dims:tuple=(500, 500, 2000, 10), # widths of the encoder; the last is the embedding's, d_z
@@ -57,9 +64,11 @@ class AutoEncoder(nn.Module):
         seed:int=0, # of the weights
     ):
         super().__init__()
-        if not dims or min(dims) < 1: raise DecError(f"dims must name at least one width of 1 or more, not {dims!r}")
+        if not dims or min(dims) < 1:
+            raise DecError(f"dims must name at least one width of 1 or more, not {dims!r}")
         self.d, self.dims = d, tuple(dims)
-        with seeded(seed): self.encoder, self.decoder = _mlp([d, *dims]), _mlp([*dims[::-1], d])      # PyTorch draws weights; these are overwritten
+        # PyTorch draws weights; these are overwritten
+        with seeded(seed): self.encoder, self.decoder = _mlp([d, *dims]), _mlp([*dims[::-1], d])
         with seeded(seed):
             for l in [*self.encoder, *self.decoder]:
                 if isinstance(l, nn.Linear): _init(l, init)
@@ -83,7 +92,8 @@ def dropout(
     "`F.dropout`, with four 16-bit numbers out of each random draw of a CPU"
     if x.device.type != 'cpu': return F.dropout(x, rate)
     draws = torch.empty((x.numel() + 3)//4, dtype=torch.int64).random_(-2**63, None)
-    keep = torch.ge(draws.view(torch.int16)[:x.numel()].view(x.shape), round((rate - .5)*2**16), out=torch.empty_like(x, requires_grad=False))
+    keep = torch.ge(draws.view(torch.int16)[:x.numel()].view(x.shape), round((rate - .5)*2**16),
+                    out=torch.empty_like(x, requires_grad=False))
     return x * keep.mul_(1/(1 - rate))
 
 # %% ../nbs/02_sae.ipynb #07255299
@@ -108,7 +118,8 @@ def train_pair(
         if not last: code = F.relu(code)
         y = dec(dropout(code, on_code) if on_code else code)
         return reconstruction_loss(x.float(), (y if first else F.relu(y)).float(), factor)
-    return (ck or Checkpoint()).run(name, Trainer(loss, [*enc.parameters(), *dec.parameters()], len(h), stage, seed, name=name))
+    return (ck or Checkpoint()).run(name, Trainer(loss, [*enc.parameters(), *dec.parameters()],
+                                                  len(h), stage, seed, name=name))
 
 # %% ../nbs/02_sae.ipynb #567bbfc7
 def pretrain_layerwise(
@@ -118,15 +129,20 @@ def pretrain_layerwise(
     factor:float=1., # of the loss
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
-    cache:int=2**30, # bytes of activations to keep; a layer with more of them is computed anew for every batch
+    # bytes of activations to keep; a layer with more of them is computed anew for every batch
+    cache:int=2**30,
 )->list: # a fitted Trainer for each layer
     "Greedy layer-wise denoising pretraining on cached activations (paper: section 3.2)"
     encs, decs = ([l for l in m if isinstance(l, nn.Linear)] for m in (ae.encoder, ae.decoder))
-    if encs[0].in_features != rows.d: raise DecError(f"greedy pretraining needs an encoder that begins with a linear layer on the {rows.d} features, and this {type(ae).__name__} does not; train it end to end, as the recipe 'fast' does")
+    if encs[0].in_features != rows.d:
+        raise DecError(f"greedy pretraining needs an encoder that begins with a linear layer on "
+                       f"the {rows.d} features, and this {type(ae).__name__} does not; train it "
+                       f"end to end, as the recipe 'fast' does")
     h, out = rows, []
     for l, (enc, dec) in enumerate(zip(encs, decs[::-1])):
         last = l == len(encs) - 1
-        out.append(train_pair(enc, dec, h, stage, l == 0, last, factor, seed + l, ck, f'layer {l+1} of {len(encs)}'))
+        out.append(train_pair(enc, dec, h, stage, l == 0, last, factor, seed + l, ck,
+                              f'layer {l+1} of {len(encs)}'))
         if not last: h = Computed(h, lambda c, enc=enc: F.relu(enc(c)), enc.out_features)
         if not last and 4*h.n*h.d <= cache: h = h.hold()
     return out
@@ -146,13 +162,15 @@ def finetune(
     def loss(b):
         x = augment(rows[b]) if augment else rows[b]
         return reconstruction_loss(x, ae(x), factor)
-    return (ck or Checkpoint()).run(name, Trainer(loss, ae.parameters(), len(rows), stage, seed, name=name))
+    return (ck or Checkpoint()).run(name, Trainer(loss, ae.parameters(), len(rows), stage, seed,
+                                                  name=name))
 
 # %% ../nbs/02_sae.ipynb #9b8a5f92
 def show_losses(trainers, labels=None):
     "Training loss over iterations, one line a trainer"
     fig, ax = plt.subplots(figsize=(6, 2.6))
-    for tr, label in zip(trainers, labels or [tr.name for tr in trainers]): ax.semilogy(*zip(*tr.history), label=label)
+    for tr, label in zip(trainers, labels or [tr.name for tr in trainers]):
+        ax.semilogy(*zip(*tr.history), label=label)
     ax.set(xlabel='iteration', ylabel='mean squared error')
     ax.legend(fontsize=8)
     return fig

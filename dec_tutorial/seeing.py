@@ -26,10 +26,12 @@ class Journey(Callback):
         most:int=500, # points to follow
     ):
         self.rows = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:most])
-        self.points, self.dec, self.t, self.z, self.q = Rows(x[self.rows], dec.scale_, dec.layer_.mu.device), dec, [], [], []
+        self.points, self.dec = Rows(x[self.rows], dec.scale_, dec.layer_.mu.device), dec
+        self.t, self.z, self.q = [], [], []
     def note(self, trainer):
         if trainer.t in self.t: return
-        with torch.no_grad(), precision('float32'):                             # as transform and labels_ have it, whatever the training rounds
+        # as transform and labels_ have it, whatever the training rounds
+        with torch.no_grad(), precision('float32'):
             z = apply_chunked(self.dec.autoencoder_.encoder, self.points)
             q = self.dec.layer_(z)
         for kept, v in ((self.t, trainer.t), (self.z, z.cpu()), (self.q, q.cpu())): kept.append(v)
@@ -39,31 +41,52 @@ class Journey(Callback):
     def load_state_dict(self, s): self.t, self.z, self.q = s['t'], s['z'], s['q']
 
 # %% ../nbs/35_seeing.ipynb #72d4d8c5
-_MAP = Template("""<div id="$id" class="dec-map" style="max-width:34rem;position:relative"><svg viewBox="0 0 1000 1000" role="img" aria-label="$label" style="width:100%;background:#fff;border:1px solid #ccc;border-radius:6px">$circles</svg>
-<div style="display:flex;gap:.6rem;align-items:center"><button type="button" aria-label="play or pause">play</button><input type="range" min="0" max="$last" value="$last" step="1" aria-label="moment of the training" style="flex:1"><output style="min-width:9em"></output></div>
-<div class="tip" role="status" style="position:absolute;display:none;pointer-events:none;background:#222;color:#fff;padding:.3rem .5rem;border-radius:4px;font:13px/1.4 system-ui,sans-serif;z-index:9"></div>
+_MOVING = """<div id="$id" class="dec-map" style="max-width:34rem;position:relative">
+<svg viewBox="0 0 1000 1000" role="img" aria-label="$label"
+  style="width:100%;background:#fff;border:1px solid #ccc;border-radius:6px">$circles</svg>
+<div style="display:flex;gap:.6rem;align-items:center">
+<button type="button" aria-label="play or pause">play</button>
+<input type="range" min="0" max="$last" value="$last" step="1"
+  aria-label="moment of the training" style="flex:1">
+<output style="min-width:9em"></output></div>
+<div class="tip" role="status" style="position:absolute;display:none;pointer-events:none;
+  background:#222;color:#fff;padding:.3rem .5rem;border-radius:4px;
+  font:13px/1.4 system-ui,sans-serif;z-index:9"></div>
 <script type="application/json">$data</script>
-<script>(() => {
-const box = document.getElementById('$id'), d = JSON.parse(box.querySelector('script').textContent), dots = [...box.querySelectorAll('circle')]
+"""
+
+# %% ../nbs/35_seeing.ipynb #42336ea4
+_MAP = Template(_MOVING + """<script>(() => {
+const box = document.getElementById('$id')
+const d = JSON.parse(box.querySelector('script').textContent)
+const dots = [...box.querySelectorAll('circle')]
 const [slide, play, out, tip] = ['input', 'button', 'output', '.tip'].map(s => box.querySelector(s))
 let at = d.t.length - 1, timer = null
 const place = s => { const i = Math.floor(s), j = Math.min(i + 1, d.t.length - 1), f = s - i
   dots.forEach((c, m) => { const a = d.xy[i][m], b = d.xy[j][m]
-    c.setAttribute('cx', a[0] + f*(b[0] - a[0])); c.setAttribute('cy', a[1] + f*(b[1] - a[1])); c.setAttribute('fill', d.colour[d.c[i][m]]) })
+    c.setAttribute('cx', a[0] + f*(b[0] - a[0])); c.setAttribute('cy', a[1] + f*(b[1] - a[1]))
+    c.setAttribute('fill', d.colour[d.c[i][m]]) })
   slide.value = Math.round(s); out.textContent = 'mini-batch ' + d.t[Math.round(s)] }
 const stop = () => { clearInterval(timer); timer = null; play.textContent = 'play' }
+const step = () => { at = Math.min(at + .1, d.t.length - 1); place(at)
+  if (at >= d.t.length - 1) stop() }
 play.onclick = () => { if (timer) return stop()
   if (at >= d.t.length - 1) at = 0
   play.textContent = 'pause'
-  timer = setInterval(() => { at = Math.min(at + .1, d.t.length - 1); place(at); if (at >= d.t.length - 1) stop() }, 30) }
+  timer = setInterval(step, 30) }
 slide.oninput = () => { stop(); at = +slide.value; place(at) }
-const show = m => { const i = Math.round(at), r = box.getBoundingClientRect(), p = dots[m].getBoundingClientRect()
+const show = m => { const i = Math.round(at)
+  const r = box.getBoundingClientRect(), p = dots[m].getBoundingClientRect()
   tip.textContent = 'row ' + d.row[m] + ', cluster ' + d.c[i][m] + ', ' + d.sure[i][m] + ' % sure'
-  if (d.sheet) { const v = document.createElement('div'), [w, h, cols] = d.size, f = Math.max(1, Math.round(72/h))
-    v.style.cssText = 'width:' + f*w + 'px;height:' + f*h + 'px;image-rendering:pixelated;background:url(' + d.sheet + ') ' + -f*w*(m % cols) + 'px ' + -f*h*Math.floor(m/cols) + 'px / ' + f*w*cols + 'px'
+  if (d.sheet) { const v = document.createElement('div'), [w, h, cols] = d.size
+    const f = Math.max(1, Math.round(72/h)), x = -f*w*(m % cols), y = -f*h*Math.floor(m/cols)
+    v.style.cssText = 'width:' + f*w + 'px;height:' + f*h + 'px;image-rendering:pixelated;'
+      + 'background:url(' + d.sheet + ') ' + x + 'px ' + y + 'px / ' + f*w*cols + 'px'
     tip.append(v) }
-  tip.style.display = 'block'; tip.style.left = Math.min(p.right - r.left + 6, r.width - 150) + 'px'; tip.style.top = p.bottom - r.top + 6 + 'px' }
-dots.forEach((c, m) => { c.onmouseenter = () => show(m); c.onmouseleave = () => tip.style.display = 'none' })
+  tip.style.display = 'block'; tip.style.left = Math.min(p.right - r.left + 6, r.width - 150) + 'px'
+  tip.style.top = p.bottom - r.top + 6 + 'px' }
+dots.forEach((c, m) => { c.onmouseenter = () => show(m)
+  c.onmouseleave = () => tip.style.display = 'none' })
 place(at)
 })()</script></div>""")
 
@@ -73,9 +96,11 @@ def _sheet(x, image_shape, cols=25): # pictures in rows, as the address of a PNG
     tiles += [np.zeros_like(tiles[0])]*(-len(tiles) % cols)
     rows = [np.concatenate(tiles[i:i + cols], 1) for i in range(0, len(tiles), cols)]
     sheet = np.concatenate(rows, 0)
-    plt.imsave(png := io.BytesIO(), sheet.squeeze() if sheet.shape[2] == 1 else sheet/max(sheet.max(), 1), cmap='gray_r', format='png')
+    plt.imsave(png := io.BytesIO(), sheet.squeeze() if sheet.shape[2] == 1
+               else sheet/max(sheet.max(), 1), cmap='gray_r', format='png')
     h, w = tiles[0].shape[:2]
-    return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(), size=[w, h, cols])
+    return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(),
+                size=[w, h, cols])
 
 # %% ../nbs/35_seeing.ipynb #1b459486
 def moving_map(
@@ -84,8 +109,11 @@ def moving_map(
     image_shape:tuple|None=None, # of one row, if rows are pictures
     frames:int=40, # at most so many moments
 )->str: # HTML that needs nothing else
-    "Codes on their way through the training, in one plane; a dot tells its row, cluster and confidence"
-    if not way.t: raise DecError('there is nothing to show yet: fit with this Journey among the callbacks first')
+    """Codes on their way through the training, in one plane; a dot tells its row, cluster and
+    confidence"""
+    if not way.t:
+        raise DecError('there is nothing to show yet: fit with this Journey among the callbacks '
+                       'first')
     pick = np.unique(np.linspace(0, len(way.t) - 1, frames).round().astype(int))
     z = np.stack([way.z[i].numpy() for i in pick])
     plane = PCA(min(2, z.shape[2]), random_state=0).fit(z[-1])
@@ -95,13 +123,17 @@ def moving_map(
     xy = np.rint(20 + 960*(xy - low)/np.maximum(high - low, 1e-12)).astype(int)
     q = np.stack([way.q[i].numpy() for i in pick])
     k = q.shape[2]
-    data = dict(t=[way.t[i] for i in pick], xy=xy.tolist(), c=q.argmax(2).tolist(), sure=np.rint(100*q.max(2)).astype(int).tolist(), row=way.rows.tolist(),
-                colour=[to_hex(plt.get_cmap('tab10' if k <= 10 else 'tab20')(j % 20)) for j in range(k)])
+    data = dict(t=[way.t[i] for i in pick], xy=xy.tolist(), c=q.argmax(2).tolist(),
+                sure=np.rint(100*q.max(2)).astype(int).tolist(), row=way.rows.tolist(),
+                colour=[to_hex(plt.get_cmap('tab10' if k <= 10 else 'tab20')(j % 20))
+                        for j in range(k)])
     if image_shape and x is not None and not sparse.issparse(x):
         data |= _sheet(x[way.rows], image_shape)
     text = json.dumps(data, separators=(',', ':'))
     circles = '<circle r="7" fill-opacity=".8"/>'*len(way.rows)
-    return _MAP.substitute(id='map-' + hashlib.blake2b(text.encode(), digest_size=4).hexdigest(), label=f'{len(way.rows)} points as dots that move while DEC trains, coloured by cluster', circles=circles, last=len(pick) - 1, data=text)
+    return _MAP.substitute(id='map-' + hashlib.blake2b(text.encode(), digest_size=4).hexdigest(),
+                           label=f'{len(way.rows)} points as dots that move while DEC trains, '
+                           f'coloured by cluster', circles=circles, last=len(pick) - 1, data=text)
 
 # %% ../nbs/35_seeing.ipynb #7b0b4be4
 class LivePlot(Callback):
@@ -114,7 +146,8 @@ class LivePlot(Callback):
         quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks
     ):
         self.way, self.handle, self.fig = Journey(dec, x, most), None, None
-        self.quiet = ('IN_TEST' in os.environ or 'ipykernel' not in sys.modules) if quiet is None else quiet
+        self.quiet = (('IN_TEST' in os.environ or 'ipykernel' not in sys.modules) if quiet is None
+                      else quiet)
     def after_refresh(self, trainer, q):
         if self.quiet: return
         self.way.note(trainer)
@@ -126,9 +159,12 @@ class LivePlot(Callback):
         plt.close(self.fig)
     def draw(self, changes):
         self.fig, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8))
-        left.scatter(*flat(self.way.z[-1].numpy()).T, c=self.way.q[-1].argmax(1), vmin=0, vmax=self.way.q[-1].shape[1] - 1, cmap='tab10' if self.way.q[-1].shape[1] <= 10 else 'tab20', s=3, lw=0)
+        left.scatter(*flat(self.way.z[-1].numpy()).T, c=self.way.q[-1].argmax(1), vmin=0,
+                     vmax=self.way.q[-1].shape[1] - 1,
+                     cmap='tab10' if self.way.q[-1].shape[1] <= 10 else 'tab20', s=3, lw=0)
         left.set(title=f'mini-batch {self.way.t[-1]}', xticks=[], yticks=[])
-        if changes[1:]: right.semilogy(*zip(*[(t, max(c, 1e-5)) for t, c in changes[1:]]), marker='.')
+        if changes[1:]:
+            right.semilogy(*zip(*[(t, max(c, 1e-5)) for t, c in changes[1:]]), marker='.')
         right.axhline(self.way.dec.recipe_.tol, color='.6', ls='--', lw=1)
         right.set(xlabel='mini-batch', ylabel='share of points changed')
 
@@ -139,14 +175,20 @@ class TensorBoardLog(Callback):
         folder, # for the log, one for each run
     ):
         try: from torch.utils.tensorboard import SummaryWriter
-        except ImportError as e: raise DecError("TensorBoardLog needs TensorBoard; install it with: pip install tensorboard") from e
+        except ImportError as e:
+            raise DecError("TensorBoardLog needs TensorBoard; install it with: pip install "
+                           "tensorboard") from e
         self.writer = SummaryWriter(str(folder))
     def after_refresh(self, trainer, q):
         sizes = np.bincount(q.argmax(1).cpu().numpy(), minlength=q.shape[1])
-        changes = next((cb.changes[-1][1] for cb in trainer.callbacks if getattr(cb, 'changes', None)), None)
-        told = dict(loss=trainer.history[-1][1] if trainer.history else None, changed=changes, confidence=q.max(1).values.mean().item(), smallest=sizes.min(), largest=sizes.max())
+        changes = next((cb.changes[-1][1] for cb in trainer.callbacks
+                        if getattr(cb, 'changes', None)), None)
+        told = dict(loss=trainer.history[-1][1] if trainer.history else None, changed=changes,
+                    confidence=q.max(1).values.mean().item(), smallest=sizes.min(),
+                    largest=sizes.max())
         for name, v in told.items():
             if v is not None: self.writer.add_scalar(f'clusters/{name}', v, trainer.t)
     def after_fit(self, trainer):
-        if trainer.history: self.writer.add_scalar('clusters/loss', trainer.history[-1][1], trainer.t)
+        if trainer.history:
+            self.writer.add_scalar('clusters/loss', trainer.history[-1][1], trainer.t)
         self.writer.flush()

@@ -17,11 +17,15 @@ def log_soft_assign(
     mu:torch.Tensor, # centroids, (k, d_z)
     alpha:float=1., # degrees of freedom, > 0; infinity makes the kernel Gaussian
 )->torch.Tensor: # log q, (n, k), float64
-    "Logarithm of the soft assignment (paper: section 3.1.1, equation 1); finite for every finite float32 input"
+    """Logarithm of the soft assignment (paper: section 3.1.1, equation 1); finite for every
+    finite float32 input"""
     if not alpha > 0: raise DecError(f"alpha must be greater than 0, not {alpha}")
-    if z.ndim != 2 or mu.ndim != 2 or z.shape[1] != mu.shape[1]: raise DecError(f"z {tuple(z.shape)} and mu {tuple(mu.shape)} must be matrices with the same number of columns")
+    if z.ndim != 2 or mu.ndim != 2 or z.shape[1] != mu.shape[1]:
+        raise DecError(f"z {tuple(z.shape)} and mu {tuple(mu.shape)} must be matrices with the "
+                       f"same number of columns")
     d2 = torch.cdist(z.double(), mu.double(), compute_mode='donot_use_mm_for_euclid_dist').square()
-    return F.log_softmax(-d2/2 if math.isinf(alpha) else -(alpha + 1)/2 * torch.log1p(d2/alpha), dim=1)
+    return F.log_softmax(-d2/2 if math.isinf(alpha) else -(alpha + 1)/2 * torch.log1p(d2/alpha),
+                         dim=1)
 
 # %% ../nbs/03_soft_assignment.ipynb #722e4b85
 def soft_assign(
@@ -34,13 +38,15 @@ def soft_assign(
 
 # %% ../nbs/03_soft_assignment.ipynb #b40b47a0
 def show_kernels(alphas=(1., 5., math.inf)):
-    "The kernel over distance, and the share of the nearer of two centres that a point between them gets"
+    """The kernel over distance, and the share of the nearer of two centres that a point between
+    them gets"""
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.7))
     d = torch.linspace(0, 6, 200)
     mu = torch.tensor([[0.], [6.]])
     for a in alphas:
         label = 'Gaussian' if math.isinf(a) else f'Student t, α = {a:g}'
-        axs[0].plot(d, torch.exp(-d**2/2) if math.isinf(a) else (1 + d**2/a)**(-(a + 1)/2), label=label)
+        axs[0].plot(d, torch.exp(-d**2/2) if math.isinf(a) else (1 + d**2/a)**(-(a + 1)/2),
+                    label=label)
         axs[1].plot(d, soft_assign(d[:, None], mu, a)[:, 0], label=label)
     axs[0].set(xlabel='distance to the centre', ylabel='kernel'); axs[0].legend(fontsize=8)
     axs[1].set(xlabel='position between centres at 0 and 6', ylabel='q of the centre at 0')
@@ -55,7 +61,8 @@ class ClusterLayer(nn.Module):
         assign=soft_assign, # (z, mu, alpha) -> q; another one for experiments
     ):
         super().__init__()
-        self.mu, self.alpha, self.assign = nn.Parameter(torch.as_tensor(mu, dtype=torch.float32).clone()), alpha, assign
+        self.mu, self.alpha = nn.Parameter(torch.as_tensor(mu, dtype=torch.float32).clone()), alpha
+        self.assign = assign
     def forward(self, z): # (n, d_z) -> q, (n, k)
         return self.assign(z, self.mu, self.alpha)
     def extra_repr(self): return f'k={len(self.mu)}, d_z={self.mu.shape[1]}, alpha={self.alpha}'

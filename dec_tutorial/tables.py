@@ -17,18 +17,27 @@ from sklearn.cluster import KMeans
 from .data import Dataset, scale_factor
 from .training import Checkpoint, precision_used
 from .dec import DEC, RECIPES, get_method, get_recipe, job_key
-from .evaluation import cluster_accuracy, make_record, mean_sd, read_records, write_records
+from .evaluation import (cluster_accuracy, make_record, mean_sd, read_records,
+                                     write_records)
 from .baselines import LDMGI, SEC, SWEEP, discretise, neighbours
 
 # %% ../nbs/11_tables.ipynb #b5158512
 PAPER = dict(
-    table2={'k-means': dict(mnist=53.49, rcv1_10k=52.42), 'LDMGI': dict(mnist=84.09, rcv1_10k=43.84), 'SEC': dict(mnist=80.37, rcv1_10k=60.08),
-            'DEC w/o backprop': dict(mnist=79.82, rcv1_10k=70.05), 'DEC w/o backprop, not stopped': {}, 'DEC': dict(mnist=84.30, rcv1_10k=72.17)},
-    table3={'AE+k-means': dict(mnist=81.84, rcv1_10k=66.59), 'AE+LDMGI': dict(mnist=83.98, rcv1_10k=42.92), 'AE+SEC': dict(mnist=81.56, rcv1_10k=61.86)},
-    table4={'k-means': {.1: 47.14, .3: 49.93, .5: 53.65, .7: 54.16, .9: 54.39}, 'AE+k-means': {.1: 66.82, .3: 74.91, .5: 77.93, .7: 80.04, .9: 81.31}, 'DEC': {.1: 70.10, .3: 80.92, .5: 82.68, .7: 84.69, .9: 85.41}},
-    fig2=dict(mnist=(81.8, 81.9, 83.4, 83.5, 84.3, 84.2, 84.0, 83.1, 82.3), rcv1_10k=(70.3, 72.2, 72.0, 71.5, 70.9, 70.2, 69.3, 68.5, 68.1)),
+    table2={'k-means': dict(mnist=53.49, rcv1_10k=52.42),
+            'LDMGI': dict(mnist=84.09, rcv1_10k=43.84), 'SEC': dict(mnist=80.37, rcv1_10k=60.08),
+            'DEC w/o backprop': dict(mnist=79.82, rcv1_10k=70.05),
+            'DEC w/o backprop, not stopped': {}, 'DEC': dict(mnist=84.30, rcv1_10k=72.17)},
+    table3={'AE+k-means': dict(mnist=81.84, rcv1_10k=66.59),
+            'AE+LDMGI': dict(mnist=83.98, rcv1_10k=42.92),
+            'AE+SEC': dict(mnist=81.56, rcv1_10k=61.86)},
+    table4={'k-means': {.1: 47.14, .3: 49.93, .5: 53.65, .7: 54.16, .9: 54.39},
+            'AE+k-means': {.1: 66.82, .3: 74.91, .5: 77.93, .7: 80.04, .9: 81.31},
+            'DEC': {.1: 70.10, .3: 80.92, .5: 82.68, .7: 84.69, .9: 85.41}},
+    fig2=dict(mnist=(81.8, 81.9, 83.4, 83.5, 84.3, 84.2, 84.0, 83.1, 82.3),
+              rcv1_10k=(70.3, 72.2, 72.0, 71.5, 70.9, 70.2, 69.3, 68.5, 68.1)),
     fig5=dict(epoch=(0, 5, 10, 37), ACC=(79.7, 83.5, 84., 84.35)),
-    fig6=dict(NMI=(.454, .640, .732, .813, .808, .798, .765), G=(.837, .818, .799, .767, .699, .658, .589)))
+    fig6=dict(NMI=(.454, .640, .732, .813, .808, .798, .765),
+              G=(.837, .818, .799, .767, .699, .658, .589)))
 LAMBDAS = tuple(10*2**i for i in range(9))
 
 # %% ../nbs/11_tables.ipynb #8f1aa64d
@@ -38,18 +47,22 @@ def fixed_setting(
 )->dict: # its parameter; {}: it has none
     "The one setting of a method that is fixed before the run"
     authors = RECIPES['authors']
-    interval = authors.update_interval_text if dataset.startswith('rcv1') else authors.update_interval
-    known = {'SEC': dict(mu=1.), 'LDMGI': dict(lam=1.), 'DEC': dict(update_interval=interval), 'DEC w/o backprop': dict(update_interval=interval), 'DEC w/o backprop, not stopped': dict(update_interval=interval, tol=0.)}
+    interval = (authors.update_interval_text if dataset.startswith('rcv1')
+                else authors.update_interval)
+    known = {'SEC': dict(mu=1.), 'LDMGI': dict(lam=1.), 'DEC': dict(update_interval=interval),
+             'DEC w/o backprop': dict(update_interval=interval),
+             'DEC w/o backprop, not stopped': dict(update_interval=interval, tol=0.)}
     return known.get(method.removeprefix('AE+'), {})
 
 # %% ../nbs/11_tables.ipynb #2bb784e8
-MOST = 20_000                                                                      # points that SEC and LDMGI get all of
+MOST = 20_000                                                 # points that SEC and LDMGI get all of
 
 def sample(
     n:int, # points in the data set
 )->np.ndarray: # indices, rising
     "The points that SEC and LDMGI get: all, or 10 000 of many"
-    return np.arange(n) if n <= MOST else np.sort(np.random.default_rng(0).choice(n, 10_000, replace=False))
+    return (np.arange(n) if n <= MOST
+            else np.sort(np.random.default_rng(0).choice(n, 10_000, replace=False)))
 
 # %% ../nbs/11_tables.ipynb #428f506a
 class Cells:
@@ -61,13 +74,17 @@ class Cells:
         command:str|None=None, # that makes them, for the records
         mark:str='', # for the end of the file's name
     ):
-        self.experiment, self.ds, self.command, self.path = experiment, ds, command, Path(folder)/f'{experiment}_{ds.name}{mark}.json'
+        self.experiment, self.ds, self.command, self.path = (
+            experiment, ds, command, Path(folder)/f'{experiment}_{ds.name}{mark}.json')
         self.records = self._read()
     def _read(self): return read_records(self.path) if self.path.exists() else []
     def has(self, method, recipe, seed, params):
-        return any((r['method'], r['recipe'], r['seed'], r['params']) == (method, recipe, seed, params) for r in self.records)
+        return any((r['method'], r['recipe'], r['seed'],
+                    r['params']) == (method, recipe, seed, params) for r in self.records)
     def once(self,
-        run, # () -> labels, and a dictionary of more fields for the record; under measured whatever has no field of its own
+        # () -> labels, and a dictionary of more fields for the record; under measured whatever has
+        # no field of its own
+        run,
         method:str, recipe:str|None, seed:int, params:dict,
         ds:Dataset|None=None, # the sample it was run on; None: the data set
     ):
@@ -75,11 +92,14 @@ class Cells:
         if self.has(method, recipe, seed, params): return
         start = time.perf_counter()
         labels, more = run()
-        self.records = self._read()                                               # another process may have added some
+        self.records = self._read()                            # another process may have added some
         if self.has(method, recipe, seed, params): return
         ds, measured = ds or self.ds, more.pop('measured', {})
-        if len(labels) == self.ds.n > MOST: measured = measured | dict(acc_sample=cluster_accuracy(ds.y[pick := sample(ds.n)], labels[pick]))
-        fields = dict(recipe=recipe, seed=seed, params=params, seconds=round(time.perf_counter() - start, 1), command=self.command) | more
+        if len(labels) == self.ds.n > MOST:
+            measured = measured | dict(acc_sample=cluster_accuracy(ds.y[pick := sample(ds.n)],
+                                                                   labels[pick]))
+        fields = dict(recipe=recipe, seed=seed, params=params,
+                      seconds=round(time.perf_counter() - start, 1), command=self.command) | more
         record = make_record(self.experiment, ds.name, len(labels), method, ds.y, labels, **fields)
         self.records.append(record | (dict(measured=measured) if measured else {}))
         write_records(self.records, self.path)
@@ -97,6 +117,7 @@ def kmeans_cells(
             return km.labels_, dict(iterations=int(km.n_iter_))
         cells.once(run, 'k-means', None, s, {})
 
+# %% ../nbs/11_tables.ipynb #18b7bb8a
 def spectral_cells(
     cells:Cells, # where they go
     points, # () -> points, (n, d); called only if something is missing
@@ -110,10 +131,12 @@ def spectral_cells(
     part = replace(cells.ds, x=cells.ds.x[pick], y=cells.ds.y[pick])
     for cls in (SEC, LDMGI):
         for v in values:
-            est, method, params = cls(cells.ds.n_classes, random_state=0).set_params(**{cls._param: v}), name.format(cls.__name__), {cls._param: v}
+            est = cls(cells.ds.n_classes, random_state=0).set_params(**{cls._param: v})
+            method, params = name.format(cls.__name__), {cls._param: v}
             todo = [s for s in seeds if not cells.has(method, recipe, s, params)]
             if not todo: continue
-            if near is None: x = points()[pick]; near = neighbours(x, 5)      # both take what they need of it
+            # both take what they need of it
+            if near is None: x = points()[pick]; near = neighbours(x, 5)
             start = time.perf_counter()
             F = est.embed(x, near)
             shared = time.perf_counter() - start
@@ -132,12 +155,16 @@ def shared_start(
     work, # folder for checkpoints
     **cut, # arguments of DEC that shorten it
 )->tuple: # a DEC after fit_autoencoder, and its Checkpoint
-    "The autoencoder of a data set, recipe and seed, and k-means on its codes; trained once, whoever asks"
+    """The autoencoder of a data set, recipe and seed, and k-means on its codes; trained once,
+    whoever asks"""
     r = get_recipe(recipe)
     rows = ds.n_train if r.train_part else None
     args = dict(recipe=r, random_state=seed, train_rows=rows) | cut
-    own = {k: v for k, v in get_method(cut.get('method', 'DEC')).items() if k in ('network', 'augment', 'start')}     # the rest of a method comes later
-    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, **own | {k: v for k, v in cut.items() if k != 'method'})
+    # the rest of a method comes later
+    own = {k: v for k, v in get_method(cut.get('method', 'DEC')).items()
+           if k in ('network', 'augment', 'start')}
+    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows,
+                  **own | {k: v for k, v in cut.items() if k != 'method'})
     ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt', check=False)
     return DEC(ds.n_classes, checkpoint=ck, **args).fit_autoencoder(ds.x, more=ds.more), ck
 
@@ -151,8 +178,11 @@ def kl_phase(
     **change, # arguments of DEC
 )->DEC: # fitted
     "DEC from a shared start, with some argument changed"
-    own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'), check=False)
-    stale = ['k-means on the codes'] if {'n_clusters', 'n_init', 'start', 'autoencoder', 'random_state'} & set(change) else []
+    own = Checkpoint(ck.path.with_name(
+        f'{ck.path.stem}-{job_key(x[:1], callbacks=callbacks, name=name, **change)}.pt'),
+                     check=False)
+    stale = ['k-means on the codes'] if {'n_clusters', 'n_init', 'start', 'autoencoder',
+                                         'random_state'} & set(change) else []
     own.done = own.done or {step: v for step, v in ck.done.items() if step not in stale}
     dec = DEC(**begun.get_params() | change | dict(checkpoint=own, callbacks=callbacks)).fit(x)
     own.clear()
@@ -163,13 +193,17 @@ def as_cell(
 )->tuple: # labels, (n,), and fields for a record
     "A finished run, as `Cells` want it"
     device = dec.layer_.mu.device
-    return dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_, device=device.type, precision=precision_used(dec.precision, device), seconds=round(sum(dec.seconds_.values()), 1))
+    return dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_,
+                             reconstruction=dec.reconstruction_, device=device.type,
+                             precision=precision_used(dec.precision, device),
+                             seconds=round(sum(dec.seconds_.values()), 1))
 
 def autoencoder_labels(
     begun:DEC, # of shared_start
 )->tuple: # labels, (n,), and fields for a record
     "AE + k-means, as a cell"
-    return begun.kmeans_labels_, dict(reconstruction=begun.reconstruction_, seconds=round(sum(begun.seconds_.values()), 1))
+    return begun.kmeans_labels_, dict(reconstruction=begun.reconstruction_,
+                                      seconds=round(sum(begun.seconds_.values()), 1))
 
 # %% ../nbs/11_tables.ipynb #56f5a143
 def dec_cells(
@@ -180,10 +214,13 @@ def dec_cells(
 ):
     "The KL phase at all its settings, from one start"
     for method, v in itertools.product(('DEC w/o backprop', 'DEC'), values):
-        cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x, update_interval=v, backprop=method == 'DEC')), method, recipe, seed, dict(update_interval=v))
+        cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x, update_interval=v,
+                                            backprop=method == 'DEC')), method, recipe, seed,
+                   dict(update_interval=v))
     method = 'DEC w/o backprop, not stopped'
     once = fixed_setting(method, cells.ds.name)
-    cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x, backprop=False, **once)), method, recipe, seed, once)
+    cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x, backprop=False, **once)), method,
+               recipe, seed, once)
 
 # %% ../nbs/11_tables.ipynb #783f397f
 R_MIN = (.1, .3, .5, .7, .9)
@@ -195,7 +232,8 @@ def imbalanced(
 )->Dataset: # of all of the last class, and shares on a line between
     "A thinned-out sample (paper: table 4)"
     keep = np.random.default_rng(seed).random(ds.n) < r_min + (1 - r_min)*ds.y/(ds.n_classes - 1)
-    return replace(ds, x=ds.x[keep], y=ds.y[keep], n_train=ds.n_train and int(keep[:ds.n_train].sum()))
+    return replace(ds, x=ds.x[keep], y=ds.y[keep],
+                   n_train=ds.n_train and int(keep[:ds.n_train].sum()))
 
 def imbalance_cells(
     cells:Cells, # where they go
@@ -209,13 +247,14 @@ def imbalance_cells(
     for r, s in itertools.product(values, seeds):
         params, ds = dict(r_min=r), imbalanced(cells.ds, r, s)
         start = cache(lambda: shared_start(ds, recipe, s, work, **cut))
-        cells.once(lambda: (KMeans(ds.n_classes, n_init=20, random_state=s).fit(ds.x).labels_, {}), 'k-means', None, s, params, ds)
+        cells.once(lambda: (KMeans(ds.n_classes, n_init=20, random_state=s).fit(ds.x).labels_, {}),
+                   'k-means', None, s, params, ds)
         cells.once(lambda: autoencoder_labels(start()[0]), 'AE+k-means', recipe, s, params, ds)
         cells.once(lambda: as_cell(kl_phase(*start(), ds.x)), 'DEC', recipe, s, params, ds)
         if start.cache_info().currsize: start()[1].clear()
 
 # %% ../nbs/11_tables.ipynb #671152e4
-QUICK = dict(ae_iter=200, max_iter=200)                                            # to see it work, not to read the numbers
+QUICK = dict(ae_iter=200, max_iter=200)                    # to see it work, not to read the numbers
 
 def table2_cells(
     cells:Cells, # where they go
@@ -228,36 +267,47 @@ def table2_cells(
     x = cells.ds.x*scale_factor(cells.ds.x)
     kmeans_cells(cells, x, range(2 if quick else 9))
     spectral_cells(cells, lambda: x, seeds, (1., 100.) if quick else SWEEP)
-    for s in seeds: dec_cells(cells, cache(lambda: shared_start(cells.ds, recipe, s, work, **QUICK if quick else {})), recipe, s, (160, 320) if quick else LAMBDAS)
+    for s in seeds:
+        dec_cells(cells,
+                  cache(lambda: shared_start(cells.ds, recipe, s, work, **QUICK if quick else {})),
+                  recipe, s, (160, 320) if quick else LAMBDAS)
 
 def table3_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "k-means, SEC and LDMGI on the codes of the autoencoder"
     for s in seeds:
         start = cache(lambda: shared_start(cells.ds, recipe, s, work, **QUICK if quick else {}))
         cells.once(lambda: autoencoder_labels(start()[0]), 'AE+k-means', recipe, s, {})
-        spectral_cells(cells, lambda: start()[0].start_codes_, [s], (1., 100.) if quick else SWEEP, 'AE+{}', recipe)
+        spectral_cells(cells, lambda: start()[0].start_codes_, [s], (1., 100.) if quick else SWEEP,
+                       'AE+{}', recipe)
 
 def table4_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "k-means, AE + k-means and DEC on thinned-out samples"
-    imbalance_cells(cells, seeds, recipe, work, R_MIN[::2] if quick else R_MIN, **QUICK if quick else {})
+    imbalance_cells(cells, seeds, recipe, work, R_MIN[::2] if quick else R_MIN,
+                    **QUICK if quick else {})
 
 # %% ../nbs/11_tables.ipynb #df089d06
 def side_by_side(
     records:list, # of fig2 or table3
     printed:dict, # of PAPER: method -> data set -> ACC
     recipe:str='fast', # of DEC's rows, and of the codes
-)->list: # a row for each method: the paper's ACC, ours at the best of how many settings, at the fixed one, and that on the points that SEC and LDMGI got; seeds
+)->list: # a row a method: paper, ours at the best setting, at the fixed one, on a sample; seeds
     "The paper's numbers and ours"
     rows, sampled = [], any('acc_sample' in r.get('measured', {}) for r in records)
     for method, there in printed.items():
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
         if not mine: continue
-        by_seed = {s: [r['acc'] for r in mine if r['seed'] == s] for s in sorted({r['seed'] for r in mine})}
+        by_seed = {s: [r['acc'] for r in mine if r['seed'] == s]
+                   for s in sorted({r['seed'] for r in mine})}
         setting = fixed_setting(method, mine[0]['dataset'])
         fixed = [r for r in mine if r['params'] == setting]
-        of = sorted({len(v) for v in by_seed.values()})                                  # settings a seed has been run at
-        row = dict(method=method, paper=there.get(mine[0]['dataset'], '–'), best=mean_sd(max(v) for v in by_seed.values()) if of[-1] > 1 else '–', of=of[0] if len(of) == 1 else f'{of[0]} to {of[-1]}', fixed=mean_sd(r['acc'] for r in fixed))
-        if sampled: row['10 000 points'] = mean_sd(r.get('measured', {}).get('acc_sample', r['acc']) for r in fixed)
+        of = sorted({len(v) for v in by_seed.values()})            # settings a seed has been run at
+        row = dict(method=method, paper=there.get(mine[0]['dataset'], '–'),
+                   best=mean_sd(max(v) for v in by_seed.values()) if of[-1] > 1 else '–',
+                   of=of[0] if len(of) == 1 else f'{of[0]} to {of[-1]}',
+                   fixed=mean_sd(r['acc'] for r in fixed))
+        if sampled:
+            row['10 000 points'] = mean_sd(r.get('measured', {}).get('acc_sample', r['acc'])
+                                           for r in fixed)
         rows.append(row | dict(seeds=len(by_seed)))
     return rows
 
@@ -269,7 +319,9 @@ def by_r_min(
     "Table 4; on MNIST the paper's number / ours"
     mine = [r for r in records if r['recipe'] in (None, recipe)]
     values = sorted({r['params']['r_min'] for r in mine})
-    def text(m, v): return (f"{PAPER['table4'][m][v]} / " if mine[0]['dataset'] == 'mnist' else '') + mean_sd(r['acc'] for r in mine if r['method'] == m and r['params']['r_min'] == v)
+    def text(m, v):
+        return ((f"{PAPER['table4'][m][v]} / " if mine[0]['dataset'] == 'mnist' else '')
+                + mean_sd(r['acc'] for r in mine if r['method'] == m and r['params']['r_min'] == v))
     return [dict(method=m) | {f'{v:g}': text(m, v) for v in values} for m in PAPER['table4']]
 
 # %% ../nbs/11_tables.ipynb #30700ded
@@ -277,16 +329,23 @@ def show_settings(
     records:list, # of fig2
     recipe:str='fast', # of DEC's rows
 ):
-    "ACC of every method at each of its settings, mean over the seeds that were run at all of them (paper: figure 2)"
+    """ACC of every method at each of its settings, mean over the seeds that were run at all of
+    them (paper: figure 2)"""
     fig, ax = plt.subplots(figsize=(6, 2.8))
     for method in PAPER['table2']:
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
         setting = lambda r: next(iter(r['params'].values()), r['seed'])
         values = sorted({setting(r) for r in mine})
-        if mine and mine[0]['params']: mine = [r for r in mine if sum(o['seed'] == r['seed'] for o in mine) == len(values)]
+        if mine and mine[0]['params']:
+            mine = [r for r in mine if sum(o['seed'] == r['seed'] for o in mine) == len(values)]
         acc = [100*np.mean([r['acc'] for r in mine if setting(r) == v]) for v in values if mine]
-        if len(acc) > 1: ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4, label=f'{method} (spread {max(acc) - min(acc):.1f})')
+        if len(acc) > 1:
+            ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4,
+                    label=f'{method} (spread {max(acc) - min(acc):.1f})')
     printed = PAPER['fig2'].get(records[0]['dataset'])
-    if printed: ax.plot(range(1, 10), printed, color='.6', ls='--', label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
-    ax.set(xlabel='setting, from the smallest value to the largest', ylabel='ACC'); ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
+    if printed:
+        ax.plot(range(1, 10), printed, color='.6', ls='--',
+                label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
+    ax.set(xlabel='setting, from the smallest value to the largest', ylabel='ACC')
+    ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
     return fig

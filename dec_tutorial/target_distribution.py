@@ -13,10 +13,15 @@ from .data import DecError
 # %% ../nbs/04_target_distribution.ipynb #d4d57aae
 def target_distribution(
     q:torch.Tensor, # soft assignment of **all** points, (n, k)
-    f:torch.Tensor|None=None, # soft sizes of the clusters, (k,), where more points than these are known; None: the columns of q summed
+    # soft sizes of the clusters, (k,), where more points than these are known; None: the columns of
+    # q summed
+    f:torch.Tensor|None=None,
 )->torch.Tensor: # p, (n, k), rows sum to 1, without gradient
-    "The auxiliary target p: squared q, divided by soft cluster size, normalised (paper: section 3.1.2, equation 3)"
-    if q.ndim != 2: raise DecError(f"q must be a matrix of n points by k clusters, not of shape {tuple(q.shape)}")
+    """The auxiliary target p: squared q, divided by soft cluster size, normalised (paper:
+    section 3.1.2, equation 3)"""
+    if q.ndim != 2:
+        raise DecError(f"q must be a matrix of n points by k clusters, not of shape "
+                       f"{tuple(q.shape)}")
     q = q.detach()
     w = q * (q / (q.sum(0) if f is None else f).clamp_min(torch.finfo(q.dtype).tiny))
     return w / w.sum(1, keepdim=True)
@@ -30,14 +35,17 @@ def show_sharpening(sizes=(.2, .5, .8)):
         w1, w2 = q**2/s, (1 - q)**2/(1 - s)
         ax.plot(q, w1/(w1 + w2), label=f'holds {s:.0%} of the points')
     ax.plot(q, q, color='.7', ls='--', lw=1)
-    ax.set(xlabel='q of the first cluster', ylabel='p of the first cluster', aspect='equal'); ax.legend(title='the first cluster', fontsize=8, title_fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
+    ax.set(xlabel='q of the first cluster', ylabel='p of the first cluster', aspect='equal')
+    ax.legend(title='the first cluster', fontsize=8, title_fontsize=8, loc='center left',
+              bbox_to_anchor=(1, .5))
     return fig
 
 # %% ../nbs/04_target_distribution.ipynb #ed1e6c37
 def row_entropy(
     q:torch.Tensor, # soft assignment, (n, k)
 )->torch.Tensor: # (n,), in [0, 1]: 0 for a one-hot row, 1 for an even one
-    "Entropy of each row as a share of the largest possible, log k: how undecided a point is, by no label"
+    """Entropy of each row as a share of the largest possible, log k: how undecided a point is,
+    by no label"""
     return -torch.xlogy(q, q).sum(1) / np.log(q.shape[1])
 
 # %% ../nbs/04_target_distribution.ipynb #5bd95b25
@@ -47,4 +55,5 @@ def one_hot_target(
 )->torch.Tensor: # (n, k): one-hot rows for confident points, zero rows (no pull) for the others
     "Hard self-training, the naive rival that the paper's section 3.1.2 mentions"
     conf, own = q.detach().max(1)
-    return torch.nn.functional.one_hot(own, q.shape[1]).to(q.dtype) * (conf >= threshold).to(q.dtype)[:, None]
+    return (torch.nn.functional.one_hot(own, q.shape[1]).to(q.dtype)
+            * (conf >= threshold).to(q.dtype)[:, None])

@@ -23,32 +23,39 @@ from .data import DecError, atomic_path, on_disk, part_name
 
 # %% ../nbs/01_training.ipynb #5391e9a9
 class BatchStream:
-    "Index batches for ever: `stream[t]` holds the `batch_size` points of iteration `t`, a function of `seed` and `t` alone"
+    """Index batches for ever: `stream[t]` holds the `batch_size` points of iteration `t`, a
+    function of `seed` and `t` alone"""
     def __init__(self,
         n:int, # points in the data set
         batch_size:int=256, # points a batch; n if that is smaller
         seed:int=0, # of the shuffles
-        order:str='shuffle', # 'shuffle': a new permutation every epoch; 'file': rows in their order, again and again
+        # 'shuffle': a new permutation every epoch; 'file': rows in their order, again and again
+        order:str='shuffle',
         device='cpu', # where the indices shall lie
     ):
-        if order not in ('shuffle', 'file'): raise DecError(f"order must be 'shuffle' or 'file', not {order!r}")
+        if order not in ('shuffle', 'file'):
+            raise DecError(f"order must be 'shuffle' or 'file', not {order!r}")
         store_attr()
         self.batch_size, self.epochs = min(batch_size, n), {}
     def _epoch(self, e):
         if e not in self.epochs:
             g = torch.Generator().manual_seed(self.seed * 1_000_003 + e)
-            p = torch.arange(self.n) if self.order == 'file' else torch.randperm(self.n, generator=g)
-            self.epochs = {k: v for k, v in self.epochs.items() if k == e-1} | {e: p.to(self.device)}
+            p = (torch.arange(self.n) if self.order == 'file'
+                 else torch.randperm(self.n, generator=g))
+            self.epochs = ({k: v for k, v in self.epochs.items() if k == e-1}
+                           | {e: p.to(self.device)})
         return self.epochs[e]
     def __getitem__(self, t):
         e, i = divmod(t*self.batch_size, self.n)
         b = self._epoch(e)[i:i + self.batch_size]
-        return b if len(b) == self.batch_size else torch.cat([b, self._epoch(e+1)[:self.batch_size - len(b)]])
+        return (b if len(b) == self.batch_size
+                else torch.cat([b, self._epoch(e+1)[:self.batch_size - len(b)]]))
 
 # %% ../nbs/01_training.ipynb #ad1e5ea1
 def worker()->tuple: # its number, from 0, and how many there are
     "Which of how many processes is this?"
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+    return ((dist.get_rank(), dist.get_world_size()) if dist.is_available()
+            and dist.is_initialized() else (0, 1))
 
 @contextmanager
 def workers(
@@ -56,12 +63,14 @@ def workers(
 ):
     "Join the processes that `torchrun` started, for a block; without `torchrun`, nothing happens"
     if dist.is_initialized() or int(os.environ.get('WORLD_SIZE', 1)) == 1: yield; return
-    if (gpu := torch.device(device).type == 'cuda'): torch.cuda.set_device(device)      # NCCL's own messages go there, too
+    # NCCL's own messages go there, too
+    if (gpu := torch.device(device).type == 'cuda'): torch.cuda.set_device(device)
     dist.init_process_group('nccl' if gpu else 'gloo')
     try: yield
     except RuntimeError as e:
         if not isinstance(e, dist.DistError) and 'gloo' not in str(e): raise
-        raise DecError("another worker stopped, so this one cannot go on; what was done is in the checkpoint, and the same torchrun command takes it up") from e
+        raise DecError("another worker stopped, so this one cannot go on; what was done is in the "
+                       "checkpoint, and the same torchrun command takes it up") from e
     finally: dist.destroy_process_group()
 
 def first_only(
@@ -81,7 +90,8 @@ def _gather(x, share): # the parts of all workers, each padded to share rows, on
     return torch.cat(parts)
 
 
-class _Loss(nn.Module): # a loss function and what it trains, as the module that DistributedDataParallel wants
+# a loss function and what it trains, as the module that DistributedDataParallel wants
+class _Loss(nn.Module):
     def __init__(self, func, params):
         super().__init__()
         self.func, self.params = func, nn.ParameterList(params)
@@ -101,7 +111,7 @@ class Rows:
     ):
         self.n, self.d = x.shape
         self.x, self.factor, self.device = x, factor, torch.device(device)
-        self.held = not (sparse.issparse(x) or on_disk(x))                      # as one dense tensor on the device
+        self.held = not (sparse.issparse(x) or on_disk(x))       # as one dense tensor on the device
         if self.held:
             self.x = torch.as_tensor(x).to(self.device)
             if factor != 1: self.x = self.x * factor
@@ -109,7 +119,8 @@ class Rows:
     def __getitem__(self, b): # slice or index tensor
         if self.held: return self.x[b] if isinstance(b, slice) else self.x.index_select(0, b)
         got = self.x[b if isinstance(b, slice) else b.cpu().numpy()]
-        return torch.from_numpy(got.toarray() if sparse.issparse(got) else np.array(got)).to(self.device).mul_(self.factor)
+        return torch.from_numpy(got.toarray() if sparse.issparse(got)
+                                else np.array(got)).to(self.device).mul_(self.factor)
     def first(self, n): # the same, of the first n points only
         part = copy.copy(self)
         part.x, part.n = self.x[:n], len(self.x[:n]) if self.held else self.x[:n].shape[0]
@@ -137,7 +148,9 @@ def apply_chunked(
     "Run `f` over the whole data set, a chunk at a time; several workers share the rows"
     rank, world = worker()
     share = -(-rows.n // world)
-    with torch.no_grad(), evaluating(f): out = torch.cat([f(rows[slice(*s)]) for s in _spans(min(rank*share, rows.n), min((rank+1)*share, rows.n), size)])
+    with torch.no_grad(), evaluating(f):
+        out = torch.cat([f(rows[slice(*s)]) for s in _spans(min(rank*share, rows.n),
+                                                            min((rank+1)*share, rows.n), size)])
     return out if world == 1 else _gather(out, share)[:rows.n]
 
 # %% ../nbs/01_training.ipynb #89046375
@@ -163,7 +176,8 @@ class Stage:
     epochs:float|None=None # passes over the data, where the length is a rule in n
     min_iter:int=0 # with epochs: the fewest mini-batches
     batch_size:int=256
-    batch_share:float=1. # the largest share of the points that a batch may take; small data sets get smaller batches
+    # the largest share of the points that a batch may take; small data sets get smaller batches
+    batch_share:float=1.
     optimizer:str='sgd' # 'sgd' or 'adam'
     lr:float=.1 # learning rate of the weights
     bias_lr:float=1. # learning rate of the biases, as a multiple of lr
@@ -174,13 +188,19 @@ class Stage:
     average:float=0. # the last share of the run over which the weights are averaged, see Average
     order:str='shuffle' # of the batches: 'shuffle' or 'file'
     dropout:float=0. # rate of the noise, where a phase has noise
-    noise_on:str='all' # 'all': every input and code of a pair; 'hidden': not the raw data and not the embedding
+    # 'all': every input and code of a pair; 'hidden': not the raw data and not the embedding
+    noise_on:str='all'
     reset_momentum:bool=False # forget momentum at every refresh of the target (KL phase)
     def __post_init__(self):
-        for name, known in (('optimizer', ('sgd', 'adam')), ('order', ('shuffle', 'file')), ('noise_on', ('all', 'hidden'))):
-            if getattr(self, name) not in known: raise DecError(f"{name} must be {' or '.join(map(repr, known))}, not {getattr(self, name)!r}")
+        for name, known in (('optimizer', ('sgd', 'adam')), ('order', ('shuffle', 'file')),
+                            ('noise_on', ('all', 'hidden'))):
+            if getattr(self, name) not in known:
+                raise DecError(f"{name} must be {' or '.join(map(repr, known))}, not "
+                               f"{getattr(self, name)!r}")
         for name in ('decay', 'average', 'batch_share'):
-            if not 0 <= getattr(self, name) <= 1: raise DecError(f"{name} is a share of the run, between 0 and 1, not {getattr(self, name)!r}")
+            if not 0 <= getattr(self, name) <= 1:
+                raise DecError(f"{name} is a share of the run, between 0 and 1, not "
+                               f"{getattr(self, name)!r}")
 
 # %% ../nbs/01_training.ipynb #3c77501b
 @patch
@@ -220,8 +240,10 @@ def show_schedule(stage, n=70_000):
     T = stage.iterations(n)
     t = np.unique(np.r_[np.arange(0, T, max(1, T//500)), T-1])
     fig, axs = plt.subplots(1, 2, figsize=(7, 2.2))
-    axs[0].semilogy(t, [stage.lr_at(int(i), T) for i in t]); axs[0].set(xlabel='iteration', ylabel='learning rate')
-    axs[1].plot(t, [stage.momentum_at(int(i)) for i in t]); axs[1].set(xlabel='iteration', ylabel='momentum', xlim=(0, 5000), ylim=(0, 1))
+    axs[0].semilogy(t, [stage.lr_at(int(i), T) for i in t])
+    axs[0].set(xlabel='iteration', ylabel='learning rate')
+    axs[1].plot(t, [stage.momentum_at(int(i)) for i in t])
+    axs[1].set(xlabel='iteration', ylabel='momentum', xlim=(0, 5000), ylim=(0, 1))
     return fig
 
 # %% ../nbs/01_training.ipynb #6a9b5307
@@ -231,7 +253,9 @@ def make_optimizer(self:Stage,
 )->torch.optim.Optimizer:
     "PyTorch's SGD or Adam, with `bias_lr` for one-dimensional parameters"
     params = [p for p in params if p.requires_grad]
-    groups = [dict(params=ps, rate=r) for ps, r in (([p for p in params if p.ndim != 1], 1.), ([p for p in params if p.ndim == 1], self.bias_lr)) if ps]
+    groups = [dict(params=ps, rate=r)
+              for ps, r in (([p for p in params if p.ndim != 1], 1.),
+                            ([p for p in params if p.ndim == 1], self.bias_lr)) if ps]
     if self.optimizer == 'adam': return torch.optim.Adam(groups, lr=self.lr, fused=True)
     return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)
 
@@ -241,29 +265,42 @@ def pick_device(
 )->torch.device:
     "The GPU if there is one, else the CPU; or the device you name"
     if str(device) == 'auto': device = 'cuda' if torch.cuda.is_available() else 'cpu'
-    if str(device) == 'cuda' and 'LOCAL_RANK' in os.environ: device = f"cuda:{os.environ['LOCAL_RANK']}"      # started by torchrun
+    # started by torchrun
+    if str(device) == 'cuda' and 'LOCAL_RANK' in os.environ:
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
     try: d = torch.device(device)
-    except (RuntimeError, TypeError) as e: raise DecError(f"{device!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
-    if d.type not in ('cpu', 'cuda'): raise DecError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'")
-    if d.type == 'cuda' and not torch.cuda.is_available(): raise DecError("device 'cuda' was asked for, but PyTorch sees no GPU here; use 'cpu' or 'auto'")
+    except (RuntimeError, TypeError) as e:
+        raise DecError(f"{device!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
+    if d.type not in ('cpu', 'cuda'):
+        raise DecError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'")
+    if d.type == 'cuda' and not torch.cuda.is_available():
+        raise DecError("device 'cuda' was asked for, but PyTorch sees no GPU here; use 'cpu' or "
+                       "'auto'")
     return d
 
 def has_fast_bf16()->bool:
     "Does this CPU have units for products of bfloat16 matrices?"
-    try: return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    try:
+        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     except (AttributeError, RuntimeError): return False
 
 # %% ../nbs/01_training.ipynb #3f98a100
 @contextmanager
 def precision(
-    kind:str='auto', # 'auto', 'float32' or 'bf16': how float32 matrix products are computed inside the block
+    # 'auto', 'float32' or 'bf16': how float32 matrix products are computed inside the block
+    kind:str='auto',
     device='cpu', # for 'auto': TF32 on a GPU, bf16 on a CPU that has units for it, else float32
 ): # the setting in force: 'highest', 'high' or 'medium'
     "Set the precision of matrix products for a block, and put it back afterwards"
-    if kind not in ('auto', 'float32', 'bf16'): raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
-    auto = 'high' if torch.device(device).type == 'cuda' else 'medium' if has_fast_bf16() else 'highest'
+    if kind not in ('auto', 'float32', 'bf16'):
+        raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
+    auto = ('high' if torch.device(device).type == 'cuda' else 'medium' if has_fast_bf16()
+            else 'highest')
     try: before = torch.get_float32_matmul_precision()
-    except RuntimeError as e: raise DecError("the precision of products was set here by torch.backends.….fp32_precision, and PyTorch does not mix that with its older setting, which this package changes and puts back; use torch.set_float32_matmul_precision") from e
+    except RuntimeError as e:
+        raise DecError("the precision of products was set here by torch.backends.….fp32_precision, "
+                       "and PyTorch does not mix that with its older setting, which this package "
+                       "changes and puts back; use torch.set_float32_matmul_precision") from e
     convolutions = torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision({'auto': auto, 'float32': 'highest', 'bf16': 'medium'}[kind])
     torch.backends.cudnn.allow_tf32 = kind != 'float32'
@@ -277,7 +314,10 @@ def precision_used(
     device='cpu',
 )->str: # 'float32', 'tf32' or 'bf16'
     "What `precision` comes to here, as records name it"
-    with precision(kind, device) as p: return {'highest': 'float32', 'high': 'tf32', 'medium': 'tf32' if torch.device(device).type == 'cuda' else 'bf16'}[p]      # PyTorch has TF32 for both on a GPU
+    # PyTorch has TF32 for both on a GPU
+    with precision(kind, device) as p:
+        return {'highest': 'float32', 'high': 'tf32',
+                'medium': 'tf32' if torch.device(device).type == 'cuda' else 'bf16'}[p]
 
 # %% ../nbs/01_training.ipynb #0f6432d2
 @contextmanager
@@ -298,7 +338,8 @@ class Callback:
     "Something that watches a `Trainer`; override what you need"
     fit_only = False # True: not asked again when DEC.partial_fit goes on
     def before_fit(self, trainer): "Once, before the first batch, also after a resume"
-    def before_batch(self, trainer): "Before batch `trainer.t`; setting `trainer.stop_reason` ends the run"
+    def before_batch(self, trainer):
+        "Before batch `trainer.t`; setting `trainer.stop_reason` ends the run"
     def after_batch(self, trainer): "After the step; `trainer.t` already counts it"
     def after_fit(self, trainer): "Once, at the end"
     def on_interrupt(self, trainer): "Ctrl-C; the run ends after this"
@@ -307,7 +348,8 @@ class Callback:
 
 # %% ../nbs/01_training.ipynb #62716384
 class Trainer:
-    "The one training loop: `n_iter` mini-batch steps of `loss_func`, with history, callbacks and a state to resume from"
+    """The one training loop: `n_iter` mini-batch steps of `loss_func`, with history, callbacks
+    and a state to resume from"""
     def __init__(self,
         loss_func, # index batch, (batch_size,) -> scalar loss
         params, # parameters to train
@@ -317,18 +359,27 @@ class Trainer:
         callbacks=(), # Callbacks
         name:str='training', # for the progress bar and errors
         log_every:int=50, # iterations averaged into one entry of history
-        modules=(), # whose buffers and frozen parameters belong to the state of the run, too: a callback may move them
+        # whose buffers and frozen parameters belong to the state of the run, too: a callback may
+        # move them
+        modules=(),
     ):
         store_attr()
         self.params = [p for p in params if p.requires_grad]
-        if not self.params: raise DecError(f"{name}: there is nothing to train; every parameter is frozen")
+        if not self.params:
+            raise DecError(f"{name}: there is nothing to train; every parameter is frozen")
         self.callbacks = [*([Average(stage.average)] if stage.average else []), *callbacks]
-        self.held = [v for m in modules for v in m.state_dict(keep_vars=True).values() if not any(v is p for p in self.params)]
+        self.held = [v for m in modules for v in m.state_dict(keep_vars=True).values()
+                     if not any(v is p for p in self.params)]
         self.device, (self.rank, self.world) = self.params[0].device, worker()
-        self.opt, self.stream = stage.make_optimizer(self.params), BatchStream(n, stage.batch(n), seed, stage.order, self.device)
+        self.opt, self.stream = (stage.make_optimizer(self.params),
+                                 BatchStream(n, stage.batch(n), seed, stage.order, self.device))
         self.n_iter, self.t, self.seconds, self.stop_reason = stage.iterations(n), 0, 0., None
-        self.history, self.total = [], torch.zeros((), device=self.device)      # (iteration, mean loss since the last entry)
-        if self.stream.batch_size % self.world: raise DecError(f"{name}: a batch of {self.stream.batch_size} points cannot be shared by {self.world} workers in equal parts; change batch_size or the number of workers")
+        # (iteration, mean loss since the last entry)
+        self.history, self.total = [], torch.zeros((), device=self.device)
+        if self.stream.batch_size % self.world:
+            raise DecError(f"{name}: a batch of {self.stream.batch_size} points cannot be shared "
+                           f"by {self.world} workers in equal parts; change batch_size or the "
+                           f"number of workers")
 
 # %% ../nbs/01_training.ipynb #a8092c2e
 @patch
@@ -354,27 +405,32 @@ def log(self:Trainer, bar):
     if self.world > 1: dist.all_reduce(self.total)
     mean = self.total.item() / self.world / since
     if not math.isfinite(mean):
-        raise Diverged(f"{self.name}: the loss became {mean} before iteration {self.t}; lower the learning rate (now {self.opt.param_groups[0]['lr']:g}) or check the scale of X")
+        raise Diverged(f"{self.name}: the loss became {mean} before iteration {self.t}; lower the "
+                       f"learning rate (now {self.opt.param_groups[0]['lr']:g}) or check the scale "
+                       f"of X")
     self.history.append((self.t, mean))
     self.total.zero_()
     bar.set_postfix(loss=f'{mean:.4g}', refresh=False)
 
 # %% ../nbs/01_training.ipynb #d0bfa340
-def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)                    # see mallopt(3): M_MMAP_THRESHOLD
+def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(3): M_MMAP_THRESHOLD
 
 # %% ../nbs/01_training.ipynb #9d380361
 def progress_bar(total, done=0, name=''):
     "tqdm with time left; silent when `IN_TEST` is set"
-    quiet = bool(os.environ.get('IN_TEST')) or bool(os.environ.get('PYTEST_CURRENT_TEST')) or worker()[0] > 0
-    return tqdm(total=total, initial=done, desc=name, disable=quiet, unit='batch', leave=False, mininterval=.5 if sys.stderr.isatty() or 'ipykernel' in sys.modules else 60)
+    quiet = (bool(os.environ.get('IN_TEST')) or bool(os.environ.get('PYTEST_CURRENT_TEST'))
+             or worker()[0] > 0)
+    return tqdm(total=total, initial=done, desc=name, disable=quiet, unit='batch', leave=False,
+                mininterval=.5 if sys.stderr.isatty() or 'ipykernel' in sys.modules else 60)
 
 # %% ../nbs/01_training.ipynb #7451c5b4
 @contextmanager
 def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
-    "Ctrl-C waits for the end of the batch: half a batch (dropout drawn, target refreshed) must never be saved"
+    """Ctrl-C waits for the end of the batch: half a batch (dropout drawn, target refreshed) must
+    never be saved"""
     asked = []
     try: before = signal.signal(signal.SIGINT, lambda *_: asked.append(1))
-    except ValueError: before = None                                            # not the main thread: Ctrl-C does not come here
+    except ValueError: before = None                # not the main thread: Ctrl-C does not come here
     try: yield asked
     finally:
         if before is not None: signal.signal(signal.SIGINT, before)
@@ -385,7 +441,8 @@ def fit(self:Trainer)->Trainer:
     "Run to the end, or to the first `stop_reason`"
     start, before = time.perf_counter(), self.seconds
     _keep_freed()
-    with seeded(self.seed, self.device), progress_bar(self.n_iter, self.t, self.name) as bar, _whole_batches() as asked:
+    with seeded(self.seed, self.device), progress_bar(self.n_iter, self.t,
+                                                      self.name) as bar, _whole_batches() as asked:
         if getattr(self, 'rng', None) is not None: self._set_rng(self.rng)
         if self.world > 1: self.loss_func = _shared(self.loss_func, self.params)
         for cb in self.callbacks: cb.before_fit(self)
@@ -416,7 +473,8 @@ class Average(Callback):
     ):
         store_attr()
         self.mean, self.count, self.update = [], 0, get_swa_multi_avg_fn()
-    def before_fit(self, trainer): self.mean = [m.to(trainer.device) for m in self.mean]          # a checkpoint is read on the CPU
+    # a checkpoint is read on the CPU
+    def before_fit(self, trainer): self.mean = [m.to(trainer.device) for m in self.mean]
     def after_batch(self, trainer):
         if trainer.t <= (1 - self.share)*trainer.n_iter or trainer.t % self.every: return
         if self.count: self.update(self.mean, [p.detach() for p in trainer.params], self.count)
@@ -434,44 +492,56 @@ def state_dict(self:Trainer)->dict: # tensors, numbers and strings only
     "Everything that the rest of the run depends on"
     rng = dict(cpu=torch.get_rng_state())
     if self.device.type == 'cuda': rng['cuda'] = torch.cuda.get_rng_state(self.device)
-    return dict(t=self.t, params=[p.detach().clone() for p in self.params], held=[v.detach().clone() for v in self.held], opt=self.opt.state_dict(), total=self.total.clone(), history=list(self.history),
-                rng=rng, seconds=self.seconds, stop_reason=self.stop_reason, callbacks=[cb.state_dict() for cb in self.callbacks])
+    return dict(t=self.t, params=[p.detach().clone() for p in self.params],
+                held=[v.detach().clone() for v in self.held], opt=self.opt.state_dict(),
+                total=self.total.clone(), history=list(self.history),
+                rng=rng, seconds=self.seconds, stop_reason=self.stop_reason,
+                callbacks=[cb.state_dict() for cb in self.callbacks])
 
 @patch
 def load_state_dict(self:Trainer, state:dict):
     "Take up a run where `state_dict` left it"
-    if [set(s) for s in state['callbacks']] != [set(cb.state_dict()) for cb in self.callbacks]: raise DecError(f"{self.name}: the checkpoint is of a run with other callbacks; give the same ones, or delete it")
+    if [set(s) for s in state['callbacks']] != [set(cb.state_dict()) for cb in self.callbacks]:
+        raise DecError(f"{self.name}: the checkpoint is of a run with other callbacks; give the "
+                       f"same ones, or delete it")
     with torch.no_grad():
-        for p, v in zip([*self.params, *self.held], [*state['params'], *state.get('held', self.held)], strict=True): p.copy_(v)
+        for p, v in zip([*self.params, *self.held],
+                        [*state['params'], *state.get('held', self.held)], strict=True):
+            p.copy_(v)
     self.opt.load_state_dict(state['opt'])
     self.total.copy_(state['total'])
-    self.t, self.seconds, self.stop_reason, self.rng = state['t'], state['seconds'], state['stop_reason'], state['rng']
+    self.t, self.seconds, self.stop_reason = state['t'], state['seconds'], state['stop_reason']
+    self.rng = state['rng']
     self.history = [tuple(h) for h in state['history']]
     for cb, s in zip(self.callbacks, state['callbacks'], strict=True): cb.load_state_dict(s)
 
 @patch
 def _set_rng(self:Trainer, rng):
     torch.set_rng_state(rng['cpu'])
-    if 'cuda' in rng and self.device.type == 'cuda': torch.cuda.set_rng_state(rng['cuda'], self.device)
+    if 'cuda' in rng and self.device.type == 'cuda':
+        torch.cuda.set_rng_state(rng['cuda'], self.device)
 
 # %% ../nbs/01_training.ipynb #9d4dc7b8
 class Checkpoint:
     "Finished steps and the running one, in one file, so that a killed job goes on where it was"
     def __init__(self,
         path:str|Path|None=None, # the file; None: remember nothing
-        every:float|None=None, # seconds between two saves of a running training; None: DEC_TUTORIAL_SAVE_EVERY, else 15
+        every:float|None=None, # seconds between two saves; None: DEC_TUTORIAL_SAVE_EVERY, else 15
         check:bool=True, # let DEC refuse it for another job; False: whoever made it sees to that
     ):
-        self.check = check
-        self.path, self.done, self.running = path and Path(path), {}, None
-        self.every = float(os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)) if every is None else every
+        self.path, self.check, self.done, self.running = path and Path(path), check, {}, None
+        if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
+        self.every = float(every)
         rank, world = worker()
         if self.path and self.path.exists() and not rank:
             try:
                 state = torch.load(self.path, weights_only=True, map_location='cpu')
                 self.done, self.running = state['done'], state['running']
-            except Exception as e: warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); the job starts over")
-        if self.path and world > 1: self.done, self.running = first_only(lambda: (self.done, self.running))
+            except Exception as e:
+                warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
+                              "the job starts over")
+        if self.path and world > 1:
+            self.done, self.running = first_only(lambda: (self.done, self.running))
     def save(self):
         if not self.path or worker()[0]: return
         torch.save(dict(done=self.done, running=self.running), raw := io.BytesIO())
@@ -488,9 +558,9 @@ class Checkpoint:
         return self.done[name]
     def clear(self): # after the job has ended well
         self.done, self.running = {}, None
-        if worker()[0]: return
-        if self.path:
-            for f in [self.path, *self.path.parent.glob(glob.escape(part_name(self.path, '\0')).replace('\0', '*'))]: f.unlink(missing_ok=True)
+        if self.path and not worker()[0]:
+            parts = glob.escape(part_name(self.path, '\0')).replace('\0', '*')
+            for f in [self.path, *self.path.parent.glob(parts)]: f.unlink(missing_ok=True)
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):

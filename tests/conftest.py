@@ -9,14 +9,17 @@ import numpy as np, pytest
 
 root = Path(__file__).resolve().parent.parent
 
-# Importing torch takes seconds and these tests start a hundred processes, so they are forked from one that has it already
+# Importing torch takes seconds and these tests start a hundred processes, so they are forked from
+# one that has it already
 forks = multiprocessing.get_context('forkserver')
-forks.set_forkserver_preload(['dec_tutorial.command_line', 'torch._dynamo', 'matplotlib.backends.backend_agg', 'nbdev.test'])
+forks.set_forkserver_preload(['dec_tutorial.command_line', 'torch._dynamo',
+                              'matplotlib.backends.backend_agg', 'nbdev.test'])
 
-def script(name): return str(Path(sys.executable).with_name(name))                # as pip installed it
+def script(name): return str(Path(sys.executable).with_name(name))             # as pip installed it
 
 def _in_child(out, err, cwd, env, func, args):
-    for fd, f in ((1, out), (2, err)): os.dup2(os.open(f, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
+    for fd, f in ((1, out), (2, err)):
+        os.dup2(os.open(f, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(cwd); os.environ.update(env)
     func(*args)
@@ -25,14 +28,16 @@ class Child:
     "`func(*args)` in a process of its own, which starts in `cwd`"
     def __init__(self, tmp, cwd, func, *args, env={}):
         self.out, self.err, self.args = tmp/'stdout', tmp/'stderr', args
-        self.process = forks.Process(target=_in_child, args=(self.out, self.err, cwd, env, func, args), daemon=True)
+        self.process = forks.Process(target=_in_child,
+                                     args=(self.out, self.err, cwd, env, func, args), daemon=True)
         self.process.start(); self.pid = self.process.pid
     def finish(self, timeout=120):
         self.process.join(timeout)
         late = self.process.exitcode is None
         if late: self.process.kill(); self.process.join()
         read = lambda f: f.read_text(encoding='utf-8') if f.exists() else ''
-        return subprocess.CompletedProcess(self.args, 'too late' if late else self.process.exitcode, read(self.out), read(self.err))
+        return subprocess.CompletedProcess(self.args, 'too late' if late else self.process.exitcode,
+                                           read(self.out), read(self.err))
 
 def run_script(argv, before=()): # `before`: functions that set something up in the process
     for f in before: f()
@@ -45,23 +50,32 @@ def small(): # narrow layers, so that a whole run takes half a second
 
 @pytest.fixture
 def start(tmp_path, tmp_path_factory): # start(func, *args, env={}): a `Child`
-    return lambda func, *args, env={}: Child(tmp_path_factory.mktemp('child'), tmp_path, func, *args, env=env)
+    return lambda func, *args, env={}: Child(tmp_path_factory.mktemp('child'), tmp_path, func,
+                                             *args, env=env)
 
 @pytest.fixture
 def cli(start): # cli('dec_fit', …): its exit status, stdout and stderr; starts in tmp_path
     return lambda *argv, before=(small,), env={}: start(run_script, argv, before, env=env).finish()
 
 @pytest.fixture(scope='session')
-def built(tmp_path_factory): # the source distribution, the wheel that is made from it, and the folder where that was unpacked
+# the source distribution, the wheel that is made from it, and the folder where that was unpacked
+def built(tmp_path_factory):
     here, tmp = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('built')
-    for f in ('settings.ini', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE', 'CHANGELOG.md', 'CITATION.cff'): shutil.copy(root/f, here/f)
-    shutil.copytree(root/'dec_tutorial', here/'dec_tutorial', ignore=shutil.ignore_patterns('__pycache__'))
+    for f in ('settings.ini', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE', 'CHANGELOG.md',
+              'CITATION.cff'):
+        shutil.copy(root/f, here/f)
+    shutil.copytree(root/'dec_tutorial', here/'dec_tutorial',
+                    ignore=shutil.ignore_patterns('__pycache__'))
     def build(what, at): # as pip does it, in this environment
-        r = subprocess.run([sys.executable, '-c', f'import sys, setuptools.build_meta as b; b.build_{what}(sys.argv[1])', str(tmp)], cwd=at, capture_output=True, text=True)
+        r = subprocess.run([sys.executable, '-c', f'import sys, setuptools.build_meta as b; '
+                            f'b.build_{what}(sys.argv[1])', str(tmp)], cwd=at, capture_output=True,
+                           text=True)
         assert r.returncode == 0, r.stderr[-3000:]
     build('sdist', here)
     [sdist] = tmp.glob('*.tar.gz')
-    with tarfile.open(sdist) as t: t.extractall(tmp/'unpacked', **(dict(filter='data') if hasattr(tarfile, 'data_filter') else {}))
+    with tarfile.open(sdist) as t:
+        t.extractall(tmp/'unpacked',
+                     **(dict(filter='data') if hasattr(tarfile, 'data_filter') else {}))
     build('wheel', next((tmp/'unpacked').iterdir()))
     [whl] = tmp.glob('*.whl')
     with zipfile.ZipFile(whl) as z: z.extractall(tmp/'site')
@@ -70,7 +84,8 @@ def built(tmp_path_factory): # the source distribution, the wheel that is made f
 def make_blobs(n=200, d=16, k=3, seed=0): # well separated, in [0, 1]
     rng = np.random.default_rng(seed)
     y = np.arange(n) % k
-    return (rng.random((k, d))[y] + .05*rng.standard_normal((n, d))).clip(0, 1).astype(np.float32), y
+    return ((rng.random((k, d))[y] + .05*rng.standard_normal((n, d))).clip(0, 1).astype(np.float32),
+            y)
 
 @pytest.fixture
 def blobs(tmp_path): # a labelled file
@@ -78,4 +93,5 @@ def blobs(tmp_path): # a labelled file
     np.savez(tmp_path/'blobs.npz', x=x, y=y)
     return tmp_path/'blobs.npz'
 
-def files(folder): return sorted(str(f.relative_to(folder)) for f in folder.rglob('*') if f.is_file())
+def files(folder):
+    return sorted(str(f.relative_to(folder)) for f in folder.rglob('*') if f.is_file())

@@ -1,4 +1,5 @@
-"`dec_fit` and `dec_predict` as a shell sees them: what they leave, what they print, and what they say when something is wrong"
+"""`dec_fit` and `dec_predict` as a shell sees them: what they leave, what they print, and what
+they say when something is wrong"""
 import base64, csv, json, re, shlex, subprocess
 from html.parser import HTMLParser
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
@@ -12,22 +13,30 @@ from dec_tutorial.mistakes import MISTAKES
 from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
-schema = 'experiment dataset n method acc nmi ari recipe seed iterations stop_reason reconstruction params seconds device precision command versions date'.split()
+schema = ('experiment dataset n method acc nmi ari recipe seed iterations stop_reason '
+          'reconstruction params seconds device precision command versions date'.split())
 
 def shell(*argv, cwd): # no fork, no narrow layers: a process as users start it
-    return subprocess.run([script(argv[0]), *map(str, argv[1:])], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run([script(argv[0]), *map(str, argv[1:])], cwd=cwd, capture_output=True,
+                          text=True, timeout=120)
 
 class Page(HTMLParser): # of a report: addresses it refers to, its text, its tags
-    def __init__(self, text): super().__init__(); self.refs, self.text, self.tags, self.alts = [], '', [], []; self.feed(text)
+    def __init__(self, text):
+        super().__init__()
+        self.refs, self.text, self.tags, self.alts = [], '', [], []
+        self.feed(text)
     def handle_starttag(self, tag, attrs):
-        self.tags.append(tag); self.refs += [v for k, v in attrs if k in ('src', 'href', 'srcset', 'data', 'action')]
+        self.tags.append(tag)
+        self.refs += [v for k, v in attrs if k in ('src', 'href', 'srcset', 'data', 'action')]
         self.alts += [v for k, v in attrs if k == 'alt']
     def handle_data(self, data): self.text += data
 
 def test_help(tmp_path):
     r = shell('dec_fit', '--help', cwd=tmp_path)
     assert r.returncode == 0 and not r.stderr
-    for word in ('mnist', '.csv', '--recipe', '--n_clusters', '--seed', '--out', '--max_iter', '--device'): assert word in r.stdout
+    for word in ('mnist', '.csv', '--recipe', '--n_clusters', '--seed', '--out', '--max_iter',
+                 '--device'):
+        assert word in r.stdout
 
 def test_what_a_run_leaves(tmp_path):
     x, y = make_blobs()
@@ -35,27 +44,41 @@ def test_what_a_run_leaves(tmp_path):
     r = shell('dec_fit', 'blobs.npz', *short, '--seed', 3, '--out', 'here', cwd=tmp_path)
     assert r.returncode == 0, r.stderr
     assert not r.stderr
-    pictures = [f'{p}.png' for p in ('confidence', 'contingency', 'embedding', 'reconstructions', 'samples', 'top', 'training')]
-    assert files(tmp_path/'here') == sorted([*pictures, 'assignments.csv', 'model.safetensors', 'record.json', 'report.html'])    # nothing hidden either
+    pictures = [f'{p}.png' for p in ('confidence', 'contingency', 'embedding', 'reconstructions',
+                                     'samples', 'top', 'training')]
+    # nothing hidden either
+    assert files(tmp_path/'here') == sorted([*pictures, 'assignments.csv', 'model.safetensors',
+                                             'record.json', 'report.html'])
 
-    table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines() if l.startswith('|')]
-    assert table[0] == ['method', 'ACC', 'NMI', 'ARI', 'seconds'] and [row[0] for row in table[2:]] == ['k-means', 'AE+k-means', 'DEC']
+    table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines()
+             if l.startswith('|')]
+    assert (table[0] == ['method', 'ACC', 'NMI', 'ARI', 'seconds']
+            and [row[0] for row in table[2:]] == ['k-means', 'AE+k-means', 'DEC'])
     records = json.loads((tmp_path/'here'/'record.json').read_text())
     assert [r['method'] for r in records] == ['k-means', 'AE+k-means', 'DEC']
     for rec, row in zip(records, table[2:]):
         assert set(rec) == set(schema)
-        assert (rec['experiment'], rec['dataset'], rec['n'], rec['seed'], rec['device']) == ('fit', 'blobs', 200, 3, 'cpu')
-        for score, cell in zip(('acc', 'nmi', 'ari'), row[1:]): assert rec[score] <= 1 and float(cell) == round(100*rec[score], 1)
-        assert set(rec['versions']) >= {'python', 'torch', 'sklearn', 'numpy'} and re.fullmatch(r'\d{4}-\d\d-\d\d', rec['date'])
-        assert rec['command'].startswith('dec_fit ') and rec['params'] == dict(ae_iter=30, max_iter=30, update_interval=10)
+        assert (rec['experiment'], rec['dataset'], rec['n'], rec['seed'],
+                rec['device']) == ('fit', 'blobs', 200, 3, 'cpu')
+        for score, cell in zip(('acc', 'nmi', 'ari'), row[1:]):
+            assert rec[score] <= 1 and float(cell) == round(100*rec[score], 1)
+        assert (set(rec['versions']) >= {'python', 'torch', 'sklearn', 'numpy'}
+                and re.fullmatch(r'\d{4}-\d\d-\d\d', rec['date']))
+        assert (rec['command'].startswith('dec_fit ')
+                and rec['params'] == dict(ae_iter=30, max_iter=30, update_interval=10))
     dec = records[-1]
-    assert dec['acc'] == 1 and dec['recipe'] == 'fast' and dec['stop_reason'] in ('tol', 'n_iter') and 10 <= dec['iterations'] <= 30
+    assert (dec['acc'] == 1 and dec['recipe'] == 'fast' and dec['stop_reason'] in ('tol', 'n_iter')
+            and 10 <= dec['iterations'] <= 30)
 
     page = Page((tmp_path/'here'/'report.html').read_text())
-    assert len(page.refs) == len(pictures) and all(r.startswith('data:image/png;base64,') for r in page.refs)
-    assert {base64.b64decode(r.split(',')[1]) for r in page.refs} == {(tmp_path/'here'/p).read_bytes() for p in pictures}
+    assert (len(page.refs) == len(pictures)
+            and all(r.startswith('data:image/png;base64,') for r in page.refs))
+    assert {base64.b64decode(r.split(',')[1])
+            for r in page.refs} == {(tmp_path/'here'/p).read_bytes() for p in pictures}
     assert all(len(a) > 20 for a in page.alts)
-    assert re.findall(r'url\([^)]*\)|https?:', page.text) == ["url(' + d.sheet + ')"] and 'dec-map' in (tmp_path/'here'/'report.html').read_text()     # nothing is fetched
+    # nothing is fetched
+    assert (re.findall(r'url\([^)]*\)|https?:', page.text) == ["url(' + d.sheet + ')"]
+            and 'dec-map' in (tmp_path/'here'/'report.html').read_text())
     for cell in ('AE+k-means', table[-1][1], dec['command'], 'blobs'): assert cell in page.text
 
 def test_without_labels(cli, tmp_path):
@@ -63,11 +86,16 @@ def test_without_labels(cli, tmp_path):
     np.savez(tmp_path/'u.npz', x=x)
     r = cli('dec_fit', 'u.npz', '--n_clusters', 3, '--ae_iter', 30, '--max_iter', 150, '--out', 'o')
     assert r.returncode == 0, r.stderr
-    table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines() if l.startswith('|')]
-    assert table[0] == ['cluster', 'points', 'confidence'] and sum(int(row[1]) for row in table[2:]) == 200
+    table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines()
+             if l.startswith('|')]
+    assert (table[0] == ['cluster', 'points', 'confidence']
+            and sum(int(row[1]) for row in table[2:]) == 200)
     assert all(0 < float(row[2]) <= 100 for row in table[2:]) and len(table) == 5
-    assert all(r['acc'] is r['nmi'] is r['ari'] is None for r in json.loads((tmp_path/'o'/'record.json').read_text()))
-    assert files(tmp_path/'o') == ['assignments.csv', 'confidence.png', 'embedding.png', 'model.safetensors', 'record.json', 'report.html', 'training.png']
+    assert all(r['acc'] is r['nmi'] is r['ari'] is None
+               for r in json.loads((tmp_path/'o'/'record.json').read_text()))
+    assert files(tmp_path/'o') == ['assignments.csv', 'confidence.png', 'embedding.png',
+                                   'model.safetensors', 'record.json', 'report.html',
+                                   'training.png']
 
 def test_names_are_escaped(cli, tmp_path, blobs):
     name = '<img src=x onerror=alert(1)> & <b>"'
@@ -75,16 +103,19 @@ def test_names_are_escaped(cli, tmp_path, blobs):
     assert cli('dec_fit', f'{name}.npz', *short, '--out', 'o').returncode == 0
     text = (tmp_path/'o'/'report.html').read_text()
     page = Page(text)
-    assert f'DEC on {name}' in page.text and 'b' not in page.tags and all(r.startswith('data:') for r in page.refs)
+    assert (f'DEC on {name}' in page.text and 'b' not in page.tags
+            and all(r.startswith('data:') for r in page.refs))
 
 def test_the_recorded_command_repeats_the_run(cli, tmp_path, blobs):
     blobs.rename(tmp_path/'my blobs.npz')
-    assert cli('dec_fit', 'my blobs.npz', *short, '--seed', 5, '--n_clusters', 4, '--out', 'o').returncode == 0
+    assert cli('dec_fit', 'my blobs.npz', *short, '--seed', 5, '--n_clusters', 4, '--out',
+               'o').returncode == 0
     first = json.loads((tmp_path/'o'/'record.json').read_text())
     r = cli(*shlex.split(first[-1]['command']))
     assert r.returncode == 0, r.stderr
     again = json.loads((tmp_path/'dec_runs'/'my blobs-fast-5'/'record.json').read_text())
-    same = lambda records: [{k: v for k, v in r.items() if k not in ('seconds', 'date')} for r in records]
+    same = lambda records: [{k: v for k, v in r.items() if k not in ('seconds', 'date')}
+                            for r in records]
     assert same(first) == same(again)
 
 def test_predict_agrees_with_fit(cli, tmp_path, blobs):
@@ -94,7 +125,8 @@ def test_predict_agrees_with_fit(cli, tmp_path, blobs):
     with open(tmp_path/'new'/'c.csv', newline='') as f: head, *rows = csv.reader(f)
     assert head == ['row', 'cluster', 'confidence'] and files(tmp_path/'new') == ['c.csv']
     row, cluster, confidence = (np.array(c) for c in zip(*rows))
-    assert (row.astype(int) == np.arange(200)).all() and (cluster.astype(int) == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
+    assert (row.astype(int) == np.arange(200)).all() and (
+        cluster.astype(int) == load_file(tmp_path/'o'/'model.safetensors')['labels']).all()
     assert (confidence.astype(float) >= 1/3).all() and (confidence.astype(float) <= 1).all()
     assert (tmp_path/'o'/'assignments.csv').read_text() == (tmp_path/'new'/'c.csv').read_text()
 
@@ -104,43 +136,60 @@ def table(path, x, names):
 
 def test_columns_are_found_by_name(cli, tmp_path):
     x, names = make_blobs()[0], [f'c{j}' for j in range(16)]
-    assert cli('dec_fit', table(tmp_path/'t.csv', x, names), '--n_clusters', 3, *short, '--out', 'o').returncode == 0
-    r = cli('dec_predict', 'o/model.safetensors', table(tmp_path/'r.csv', x[:, ::-1], names[::-1]), '--out', 'r-c.csv')
-    assert r.returncode == 0 and not r.stderr and (tmp_path/'r-c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text()
-    np.save(tmp_path/'t.npy', x)                                                # no names: by position
+    assert cli('dec_fit', table(tmp_path/'t.csv', x, names), '--n_clusters', 3, *short, '--out',
+               'o').returncode == 0
+    r = cli('dec_predict', 'o/model.safetensors', table(tmp_path/'r.csv', x[:, ::-1], names[::-1]),
+            '--out', 'r-c.csv')
+    assert (r.returncode == 0 and not r.stderr
+            and (tmp_path/'r-c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text())
+    np.save(tmp_path/'t.npy', x)                                             # no names: by position
     r = cli('dec_predict', 'o/model.safetensors', 't.npy', '--out', 'n-c.csv')
-    assert r.returncode == 0 and not r.stderr and (tmp_path/'n-c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text()
-    for columns, words in ((names[:-1], "lacks 'c15'"), ([*names, 'id'], "beyond the columns of the model, 'id'"), ([*names[:-1], 'C15'], "lacks 'c15' and has, beyond the columns of the model, 'C15'")):
-        r = cli('dec_predict', 'o/model.safetensors', table(tmp_path/'w.csv', x[:, [0]*len(columns)], columns), '--out', 'w-c.csv')
-        assert r.returncode == 1 and words in r.stderr and len(r.stderr.splitlines()) == 1 and not (tmp_path/'w-c.csv').exists()
+    assert (r.returncode == 0 and not r.stderr
+            and (tmp_path/'n-c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text())
+    for columns, words in (
+        (names[:-1], "lacks 'c15'"), ([*names, 'id'], "beyond the columns of the model, 'id'"),
+        ([*names[:-1], 'C15'], "lacks 'c15' and has, beyond the columns of the model, 'C15'")):
+        r = cli('dec_predict', 'o/model.safetensors',
+                table(tmp_path/'w.csv', x[:, [0]*len(columns)], columns), '--out', 'w-c.csv')
+        assert (r.returncode == 1 and words in r.stderr and len(r.stderr.splitlines()) == 1
+                and not (tmp_path/'w-c.csv').exists())
 
 def test_a_table_of_mixed_units_and_a_folder_used_before(cli, tmp_path, blobs):
-    assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0 and (tmp_path/'o'/'contingency.png').exists()
+    assert (cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0
+            and (tmp_path/'o'/'contingency.png').exists())
     x, names = make_blobs()[0], [f'c{j}' for j in range(16)]
     x[:, 3] *= 1000
     r = cli('dec_fit', table(tmp_path/'t.csv', x, names), '--n_clusters', 3, *short, '--out', 'o')
-    assert r.returncode == 0 and "column 'c3' has numbers so much larger" in r.stdout and 'assignments.csv has the cluster of every row' in r.stdout
-    assert not (tmp_path/'o'/'contingency.png').exists()                        # it belonged to the other job
-    assert 'larger' not in cli('dec_fit', table(tmp_path/'t.csv', make_blobs()[0], names), '--n_clusters', 3, *short, '--out', 'o').stdout
+    assert (r.returncode == 0 and "column 'c3' has numbers so much larger" in r.stdout
+            and 'assignments.csv has the cluster of every row' in r.stdout)
+    assert not (tmp_path/'o'/'contingency.png').exists()              # it belonged to the other job
+    assert 'larger' not in cli('dec_fit', table(tmp_path/'t.csv', make_blobs()[0], names),
+                               '--n_clusters', 3, *short, '--out', 'o').stdout
 
 def odd_data(kind):
     x, y = make_blobs()
     if kind == 'one feature': return dict(x=y[:, None].astype(np.float32), y=y)
     if kind == 'as many points as clusters': return dict(x=x[:3], y=y[:3])
-    if kind == 'sparse': s = sparse.csr_matrix(x*(x > .5)); return dict(data=s.data, indices=s.indices, indptr=s.indptr, shape=s.shape, y=y)
+    if kind == 'sparse':
+        s = sparse.csr_matrix(x*(x > .5))
+        return dict(data=s.data, indices=s.indices, indptr=s.indptr, shape=s.shape, y=y)
     if kind == 'sparse pictures': return odd_data('sparse') | dict(image_shape=(4, 4))
     if kind == 'colour': return dict(x=np.repeat(x.reshape(-1, 1, 4, 4), 3, axis=1), y=y)
     if kind == 'more clusters than colours': return dict(x=x, y=np.arange(200) % 25)
     return dict(x=x, y=np.array(['cat', 'dog', 'ewe'])[y])
 
-@pytest.mark.parametrize('kind', ['one feature', 'as many points as clusters', 'sparse', 'sparse pictures', 'colour', 'more clusters than colours', 'classes in words'])
+@pytest.mark.parametrize('kind',
+                         ['one feature', 'as many points as clusters', 'sparse', 'sparse pictures',
+                          'colour', 'more clusters than colours', 'classes in words'])
 def test_odd_but_right(cli, tmp_path, kind):
     np.savez(tmp_path/'odd.npz', **odd_data(kind))
     r = cli('dec_fit', 'odd.npz', *short, '--out', 'o')
     assert r.returncode == 0, r.stderr[-400:]
-    assert {'record.json', 'report.html', 'embedding.png', 'model.safetensors'} <= set(files(tmp_path/'o'))
+    assert {'record.json', 'report.html', 'embedding.png',
+            'model.safetensors'} <= set(files(tmp_path/'o'))
 
-def test_a_run_that_ends_before_its_first_refresh(cli, tmp_path, blobs): # the recipe refreshes every 140 batches
+# the recipe refreshes every 140 batches
+def test_a_run_that_ends_before_its_first_refresh(cli, tmp_path, blobs):
     r = cli('dec_fit', blobs, '--ae_iter', 5, '--max_iter', 5, '--out', 'o')
     assert r.returncode == 0, r.stderr[-400:]
     assert json.loads((tmp_path/'o'/'record.json').read_text())[-1]['iterations'] == 5
@@ -155,7 +204,8 @@ def spoil(tmp_path):
     (tmp_path/'text.npz').write_text('no archive')
     bad = x.copy(); bad[7, 3] = np.nan
     np.savez(tmp_path/'nan.npz', x=bad, y=y)
-    (tmp_path/'nan.csv').write_text('class,a,b\n' + '\n'.join(f'{c},{a},{b}' for c, (a, b) in zip(y, bad[:, 2:4])))
+    (tmp_path/'nan.csv').write_text('class,a,b\n' + '\n'.join(f'{c},{a},{b}'
+                                                              for c, (a, b) in zip(y, bad[:, 2:4])))
     (tmp_path/'words.csv').write_text('a,b\n1,2\n3,red\n')
     np.savez(tmp_path/'zero.npz', x=0*x, y=y)
     np.savez(tmp_path/'minus.npz', x=-x, y=y)
@@ -168,53 +218,78 @@ def spoil(tmp_path):
 
 def check_complaint(r, prog, words):
     lines = r.stderr.strip().splitlines()
-    assert r.returncode == 1 and len(lines) == 1 and lines[0].startswith(f'{prog}: '), r.stderr[-600:]
+    assert (r.returncode == 1 and len(lines) == 1
+            and lines[0].startswith(f'{prog}: ')), r.stderr[-600:]
     assert re.search(words, lines[0]), lines[0]
 
 @pytest.mark.parametrize('argv,words', [
-    ('minst', "did you mean 'mnist'"), ('nowhere.npz', 'no file nowhere.npz'), ('cut.npz', 'cut.npz.* damaged'), ('text.npz', 'text.npz.* damaged'),
-    ('nan.npz', 'NaN at row 7, column 3'), ('nan.csv', 'NaN at row 7, column 2'), ('words.csv', "'red' at data row 1, column 1"), ('names.npz', 'points'), ('pickled.npz', 'pickled.npz'),
-    ('zero.npz', 'zero'), ('minus.npz --recipe authors', r'pixels in \[0, 1\]'), ('unlabelled.npz', '--n_clusters'), (f'{"x"*300}', 'no data set|no file'),
-    ('blobs.npz --n_clusters 300', 'fewer than n_clusters=300'), *((f'blobs.npz --n_clusters {k}', f'n_clusters is {k}') for k in (1, 0, -2)),
-    ('blobs.npz --recipe quick', "'quick'.*paper"), ('blobs.npz --out blobs.npz/below', 'cannot write .*--out'), ('blobs.npz --out blobs.npz', 'cannot write .*--out'),
-    pytest.param('blobs.npz --device cuda', 'no GPU', marks=no_gpu), ('blobs.npz --device banana', 'no device'), ('blobs.npz --precision fp8', 'precision'),
-    ('blobs.npz --seed -1', 'seed|random_state'), ('blobs.npz --max_iter 0', 'max_iter'), ('blobs.npz --ae_iter 0', 'ae_iter'), ('blobs.npz --update_interval 0', 'update_interval')], ids=lambda v: v[:40])
+    ('minst', "did you mean 'mnist'"), ('nowhere.npz', 'no file nowhere.npz'),
+    ('cut.npz', 'cut.npz.* damaged'), ('text.npz', 'text.npz.* damaged'),
+    ('nan.npz', 'NaN at row 7, column 3'), ('nan.csv', 'NaN at row 7, column 2'),
+    ('words.csv', "'red' at data row 1, column 1"), ('names.npz', 'points'),
+    ('pickled.npz', 'pickled.npz'),
+    ('zero.npz', 'zero'), ('minus.npz --recipe authors', r'pixels in \[0, 1\]'),
+    ('unlabelled.npz', '--n_clusters'), (f'{"x"*300}', 'no data set|no file'),
+    ('blobs.npz --n_clusters 300', 'fewer than n_clusters=300'),
+    *((f'blobs.npz --n_clusters {k}', f'n_clusters is {k}') for k in (1, 0, -2)),
+    ('blobs.npz --recipe quick', "'quick'.*paper"),
+    ('blobs.npz --out blobs.npz/below', 'cannot write .*--out'),
+    ('blobs.npz --out blobs.npz', 'cannot write .*--out'),
+    pytest.param('blobs.npz --device cuda', 'no GPU', marks=no_gpu),
+    ('blobs.npz --device banana', 'no device'), ('blobs.npz --precision fp8', 'precision'),
+    ('blobs.npz --seed -1', 'seed|random_state'), ('blobs.npz --max_iter 0', 'max_iter'),
+    ('blobs.npz --ae_iter 0', 'ae_iter'), ('blobs.npz --update_interval 0', 'update_interval')],
+                         ids=lambda v: v[:40])
 def test_fit_complains(cli, tmp_path, blobs, argv, words):
     spoil(tmp_path)
     before = files(tmp_path)
     argv = argv.split()
-    r = cli('dec_fit', *argv, *(() if '--out' in argv else ('--out', 'o')), *(() if '0' in argv else short))
+    r = cli('dec_fit', *argv, *(() if '--out' in argv else ('--out', 'o')),
+            *(() if '0' in argv else short))
     check_complaint(r, 'dec_fit', words)
     assert files(tmp_path) == before
 
 @pytest.mark.parametrize('name', ['mnist', 'usps', 'coil20'])
 def test_no_network_and_no_data(cli, tmp_path, name):
     dead = 'http://127.0.0.1:9'
-    env = {v: dead for v in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')} | dict(XDG_CACHE_HOME=str(tmp_path/'cache'), no_proxy='', NO_PROXY='')
+    env = ({v: dead for v in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')}
+           | dict(XDG_CACHE_HOME=str(tmp_path/'cache'), no_proxy='', NO_PROXY=''))
     (tmp_path/'empty').mkdir()
     r = cli('dec_fit', name, '--root', tmp_path/'empty', '--out', 'o', *short, env=env)
-    check_complaint(r, 'dec_fit', f'^dec_fit: {name} is not in .*empty.* downloading it failed.* put ')
+    check_complaint(r, 'dec_fit',
+                    f'^dec_fit: {name} is not in .*empty.* downloading it failed.* put ')
     assert files(tmp_path) == []
-    check_complaint(cli('dec_fit', name, '--root', tmp_path/'empty', '--no_download', env=env), 'dec_fit', 'download is off')
+    check_complaint(cli('dec_fit', name, '--root', tmp_path/'empty', '--no_download', env=env),
+                    'dec_fit', 'download is off')
 
 @pytest.fixture(scope='module')
 def model(tmp_path_factory):
     from dec_tutorial.dec import DEC, Recipe
     from dec_tutorial.training import Stage
     path = tmp_path_factory.mktemp('model')/'m.safetensors'
-    DEC(3, recipe=Recipe('tiny', Stage(20, lr=.1), Stage(20, lr=.01), dims=(8, 2)), random_state=0).fit(make_blobs()[0]).save(path)
+    DEC(3, recipe=Recipe('tiny', Stage(20, lr=.1), Stage(20, lr=.01), dims=(8, 2)),
+        random_state=0).fit(make_blobs()[0]).save(path)
     return path
 
 @pytest.mark.parametrize('argv,words', [
-    ('MODEL wide.npz', '32 features, but DEC is expecting 16'), ('foreign.safetensors blobs.npz', 'no complete model'), ('text.safetensors blobs.npz', 'no complete model'),
-    ('half.safetensors blobs.npz', 'no complete model'), ('lost.safetensors blobs.npz', 'no model file'), ('blobs.npz blobs.npz', 'no complete model'), ('MODEL nan.npz', 'row 7, column 3'),
-    ('MODEL nowhere.npz', 'no file'), ('MODEL minst', "'mnist'"), ('MODEL blobs.npz --out blobs.npz/c.csv', 'cannot write'), ('MODEL blobs.npz --out .', 'cannot write'),
-    pytest.param('MODEL blobs.npz --device cuda', '^dec_predict: device .*no GPU', marks=no_gpu), ('MODEL blobs.npz --device banana', '^dec_predict: .banana. names no device')], ids=lambda v: v[:40])
+    ('MODEL wide.npz', '32 features, but DEC is expecting 16'),
+    ('foreign.safetensors blobs.npz', 'no complete model'),
+    ('text.safetensors blobs.npz', 'no complete model'),
+    ('half.safetensors blobs.npz', 'no complete model'),
+    ('lost.safetensors blobs.npz', 'no model file'), ('blobs.npz blobs.npz', 'no complete model'),
+    ('MODEL nan.npz', 'row 7, column 3'),
+    ('MODEL nowhere.npz', 'no file'), ('MODEL minst', "'mnist'"),
+    ('MODEL blobs.npz --out blobs.npz/c.csv', 'cannot write'),
+    ('MODEL blobs.npz --out .', 'cannot write'),
+    pytest.param('MODEL blobs.npz --device cuda', '^dec_predict: device .*no GPU', marks=no_gpu),
+    ('MODEL blobs.npz --device banana', '^dec_predict: .banana. names no device')],
+                         ids=lambda v: v[:40])
 def test_predict_complains(cli, tmp_path, blobs, model, argv, words):
     spoil(tmp_path)
     (tmp_path/'half.safetensors').write_bytes(model.read_bytes()[:len(model.read_bytes())//2])
     before = files(tmp_path)
-    check_complaint(cli('dec_predict', *argv.replace('MODEL', str(model)).split()), 'dec_predict', words)
+    check_complaint(cli('dec_predict', *argv.replace('MODEL', str(model)).split()), 'dec_predict',
+                    words)
     assert files(tmp_path) == before
 
 def test_usage_errors_are_argparse_s(cli):
@@ -231,20 +306,32 @@ def no_memory():
     def run_fit(*args): raise MemoryError
     command_line.run_fit = run_fit
 
-@pytest.mark.parametrize('what,rows', [('table2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC w/o backprop, not stopped', 'DEC']), ('fig2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC w/o backprop, not stopped', 'DEC']), ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']), ('table4', ['k-means', 'AE+k-means', 'DEC']),
-    ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']), ('details', ['none', *KL_CHANGES, 'none', *AE_CHANGES])])
+@pytest.mark.parametrize('what,rows', [('table2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop',
+                                                   'DEC w/o backprop, not stopped', 'DEC']),
+                                       ('fig2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop',
+                                                 'DEC w/o backprop, not stopped', 'DEC']),
+                                       ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']),
+                                       ('table4', ['k-means', 'AE+k-means', 'DEC']),
+    ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']),
+    ('details', ['none', *KL_CHANGES, 'none', *AE_CHANGES])])
 def test_reproduce(cli, tmp_path, blobs, what, rows):
-    run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick', '--out', 'o', *(['--recipe', 'authors'] if what == 'details' else []))
+    run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick',
+                      '--out', 'o', *(['--recipe', 'authors'] if what == 'details' else []))
     r = run()
     assert r.returncode == 0, r.stderr
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
     path = next((tmp_path/'o').glob('*.json'))
-    assert files(tmp_path/'o') == ([f'{what}-blobs-fast.png'] if what.startswith('fig') else []) + [path.name] and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json')
+    assert (files(tmp_path/'o') == ([f'{what}-blobs-fast.png'] if what.startswith('fig') else [])
+            + [path.name]
+            and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
-    assert {r['method'] for r in records} == (set(rows) if what[:3] == 'tab' or what == 'fig2' else {'AE+k-means'} if what == 'fig4' else {'AE+k-means', 'DEC'} if what == 'details' else {'DEC'})
-    assert {r['seed'] for r in records} == {0, 1} and {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)}
+    assert ({r['method'] for r in records}
+            == (set(rows) if what[:3] == 'tab' or what == 'fig2' else {'AE+k-means'}
+                if what == 'fig4' else {'AE+k-means', 'DEC'} if what == 'details' else {'DEC'}))
+    assert ({r['seed'] for r in records} == {0, 1}
+            and {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)})
 
-    path.write_text(json.dumps(lost := records[::2]))                      # half of the cells got lost
+    path.write_text(json.dumps(lost := records[::2]))                   # half of the cells got lost
     r = run()
     again = json.loads(path.read_text())
     assert r.returncode == 0 and again[:len(lost)] == lost and len(again) == len(records)
@@ -256,38 +343,51 @@ def test_variants(cli, tmp_path, blobs, what, variants):
     r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')
     assert r.returncode == 0, r.stderr
     [path] = (tmp_path/'o').glob('*.json')
-    assert files(tmp_path/'o') == [f'{what}-blobs-fast.png', path.name] and path.match(f'{what}_blobs-????????-quick.json')
+    assert (files(tmp_path/'o') == [f'{what}-blobs-fast.png', path.name]
+            and path.match(f'{what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
-    assert [r['method'] for r in records] == [v.name for v in variants] and len({v.name for v in variants}) == len(variants)
+    assert ([r['method'] for r in records] == [v.name for v in variants]
+            and len({v.name for v in variants}) == len(variants))
     assert all(0 <= r['measured']['start_acc'] <= 1 for r in records)
     for v in variants: assert ('none: DEC' if v.name == 'DEC' else v.name) + ' |' in r.stdout
-    assert list((tmp_path/'dec_runs'/'shared').glob('*.pt'))                       # for the next command
+    assert list((tmp_path/'dec_runs'/'shared').glob('*.pt'))                  # for the next command
 
 def test_records_can_be_made_again(cli, tmp_path):
     "Two of the records that ship with the package, by the command that stands in them"
-    kept = json.loads((root/'dec_tutorial'/'results'/'fig2_digits.json').read_text(encoding='utf-8'))
-    gone = [r for r in kept if (r['method'], r['seed'], r['params']) in (('k-means', 3, {}), ('LDMGI', 1, dict(lam=1.)))]
+    kept = (
+        json.loads((root/'dec_tutorial'/'results'/'fig2_digits.json').read_text(encoding='utf-8')))
+    gone = [r for r in kept if (r['method'], r['seed'],
+                                r['params']) in (('k-means', 3, {}), ('LDMGI', 1, dict(lam=1.)))]
     (tmp_path/'o').mkdir()
-    (path := tmp_path/'o'/'fig2_digits.json').write_text(json.dumps([r for r in kept if r not in gone]))
+    (path := tmp_path/'o'/'fig2_digits.json').write_text(
+        json.dumps([r for r in kept if r not in gone]))
     r = cli(*shlex.split(gone[0]['command']), '--out', 'o')
     assert r.returncode == 0, r.stderr
     again = json.loads(path.read_text())[-2:]
-    assert [(r['method'], r['seed'], r['params'], r['command']) for r in again] == [(r['method'], r['seed'], r['params'], r['command']) for r in gone] and len(gone) == 2
+    assert ([(r['method'], r['seed'], r['params'], r['command']) for r in again]
+            == [(r['method'], r['seed'], r['params'], r['command']) for r in gone]
+            and len(gone) == 2)
     for a, b in zip(again, gone): assert all(abs(a[s] - b[s]) < .01 for s in ('acc', 'nmi', 'ari'))
 
-@pytest.mark.parametrize('argv,words', [('table9', 'known are table2, table3, table4, fig2'), ('table2 --seeds a,b', 'whole numbers'), ('fig2 --recipe slow', 'known are paper'), ('table3 --data unlabelled.npz', 'no classes'),
-    ('fig3 --data blobs.npz', 'needs pictures'), ('details --data blobs.npz', '--recipe authors'), ('fig2 --data minst', "did you mean 'mnist'")])
+@pytest.mark.parametrize('argv,words', [('table9', 'known are table2, table3, table4, fig2'),
+                                        ('table2 --seeds a,b', 'whole numbers'),
+                                        ('fig2 --recipe slow', 'known are paper'),
+                                        ('table3 --data unlabelled.npz', 'no classes'),
+    ('fig3 --data blobs.npz', 'needs pictures'), ('details --data blobs.npz', '--recipe authors'),
+    ('fig2 --data minst', "did you mean 'mnist'")])
 def test_reproduce_complains(cli, tmp_path, blobs, argv, words):
     spoil(tmp_path)
     before = files(tmp_path)
-    check_complaint(cli('dec_reproduce', *argv.split(), '--quick', '--out', 'o'), 'dec_reproduce', words)
+    check_complaint(cli('dec_reproduce', *argv.split(), '--quick', '--out', 'o'), 'dec_reproduce',
+                    words)
     assert files(tmp_path) == before
 
 def test_other_data_of_the_same_name(tmp_path): # their records must not be taken for these
     x, y = make_blobs(60)
     a, b = Dataset('data', x, y), Dataset('data', x, np.sort(y))
     run = lambda ds: reproduce('fig4', ds, (0,), folder=tmp_path/'o', work=tmp_path/'w', quick=True)
-    assert run(a)[0]['acc'] == 1 > run(b)[0]['acc'] and len(list((tmp_path/'o').glob('*.json'))) == 2
+    assert (run(a)[0]['acc'] == 1 > run(b)[0]['acc']
+            and len(list((tmp_path/'o').glob('*.json'))) == 2)
     np.savez(tmp_path/'mnist.npz', x=x, y=y)
     assert load_data(tmp_path/'mnist.npz').name == 'mnist-file'
 
@@ -301,16 +401,20 @@ def test_called_from_python_it_leaves_matplotlib_alone(tmp_path, monkeypatch):
         assert plt.get_backend() == 'svg' and dict(plt.rcParams) == before
     finally: plt.switch_backend('agg')
 
-def test_race_complains(cli): check_complaint(cli('dec_bench', '--race', 'minst'), 'dec_bench', "did you mean 'mnist'")
+def test_race_complains(cli):
+    check_complaint(cli('dec_bench', '--race', 'minst'), 'dec_bench', "did you mean 'mnist'")
 
-def test_fuzzed_files(cli, tmp_path): # through the whole command: a sentence or a result, never a traceback
+# through the whole command: a sentence or a result, never a traceback
+def test_fuzzed_files(cli, tmp_path):
     r, ends = np.random.default_rng(11), []
     from test_data import make_all, mutate
     for f in make_all(tmp_path):
         raw = f.read_bytes()
         for i in range(4):
             f.write_bytes(mutate(raw, r))
-            got = cli('dec_fit', f.name, '--n_clusters', 2, '--ae_iter', 5, '--max_iter', 5, '--out', f'out-{f.name}-{i}')
-            assert 'Traceback' not in got.stderr and (got.returncode == 0 or got.stderr.strip().splitlines()[-1].startswith('dec_fit: ')), got.stderr[-2000:]
+            got = cli('dec_fit', f.name, '--n_clusters', 2, '--ae_iter', 5, '--max_iter', 5,
+                      '--out', f'out-{f.name}-{i}')
+            assert 'Traceback' not in got.stderr and (got.returncode == 0 or got.stderr.strip(
+                ).splitlines()[-1].startswith('dec_fit: ')), got.stderr[-2000:]
             ends.append(got.returncode)
     assert len(ends) == 20 and 0 < sum(map(bool, ends))

@@ -1,4 +1,5 @@
-"What comes from outside: the benchmarks' original files, tables of one's own, and everything that can be wrong with them, with arguments and with model files"
+"""What comes from outside: the benchmarks' original files, tables of one's own, and everything
+that can be wrong with them, with arguments and with model files"""
 import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, zipfile
 from pathlib import Path
 import numpy as np, pytest, torch, torchvision
@@ -7,7 +8,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from dec_tutorial.data import Dataset, DecError, as_image, atomic_path, check_x, check_y, hog_colour, load_data, scale_factor
+from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_x, check_y,
+                               hog_colour, load_data, scale_factor)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Checkpoint, Rows, Stage
@@ -42,24 +44,29 @@ def idx(path, a): # big-endian: two zero bytes, type, dimensions; the sizes; the
 def make_mnist(root, folder='MNIST'):
     x, y = pixels(7, 28, 28), np.array([5, 0, 4, 1, 9, 2, 3], np.uint8)
     for part, s in (('train', slice(0, 4)), ('t10k', slice(4, 7))):
-        idx(root/folder/'raw'/f'{part}-images-idx3-ubyte', x[s]); idx(root/folder/'raw'/f'{part}-labels-idx1-ubyte', y[s])
+        idx(root/folder/'raw'/f'{part}-images-idx3-ubyte', x[s])
+        idx(root/folder/'raw'/f'{part}-labels-idx1-ubyte', y[s])
     return x, y
 
 @pytest.mark.parametrize('name, folder', [('mnist', 'MNIST'), ('fashion', 'FashionMNIST')])
 def test_mnist(tmp_path, name, folder):
     x, y = make_mnist(tmp_path, folder)
     ds = load_data(name, root=tmp_path, download=False)
-    assert ds.name == name and ds.image_shape == (28, 28) and ds.n_train == 60_000 and ds.x.dtype == np.float32
-    np.testing.assert_array_equal(ds.x, x.reshape(7, 784).astype(np.float32)/255)       # training part first
-    np.testing.assert_array_equal(ds.y, [5, 0, 4, 1, 6, 2, 3])                          # 9, the largest of the seven
+    assert (ds.name == name and ds.image_shape == (28, 28) and ds.n_train == 60_000
+            and ds.x.dtype == np.float32)
+    # training part first
+    np.testing.assert_array_equal(ds.x, x.reshape(7, 784).astype(np.float32)/255)
+    np.testing.assert_array_equal(ds.y, [5, 0, 4, 1, 6, 2, 3])         # 9, the largest of the seven
 
 def test_usps(tmp_path):
-    x, y = rng.uniform(-1, 1, (6, 256)).round(3), [7, 1, 10, 2, 1, 3]                   # libsvm's own: pixels in [-1, 1], classes from 1
+    # libsvm's own: pixels in [-1, 1], classes from 1
+    x, y = rng.uniform(-1, 1, (6, 256)).round(3), [7, 1, 10, 2, 1, 3]
     lines = [f'{c} ' + ' '.join(f'{j+1}:{v}' for j, v in enumerate(r)) + '\n' for r, c in zip(x, y)]
-    for name, part in (('usps.bz2', lines[:4]), ('usps.t.bz2', lines[4:])): (tmp_path/name).write_bytes(bz2.compress(''.join(part).encode()))
+    for name, part in (('usps.bz2', lines[:4]), ('usps.t.bz2', lines[4:])):
+        (tmp_path/name).write_bytes(bz2.compress(''.join(part).encode()))
     ds = load_data('usps', root=tmp_path, download=False)
     assert ds.image_shape == (16, 16) and ds.n_train == 7_291
-    np.testing.assert_allclose(ds.x, (x + 1)/2, atol=1/255)                             # torchvision keeps 256 grey levels
+    np.testing.assert_allclose(ds.x, (x + 1)/2, atol=1/255)      # torchvision keeps 256 grey levels
     np.testing.assert_array_equal(ds.y, np.unique(y, return_inverse=True)[1])
 
 def make_npz(path, n=6, **more): # a table of pictures, as usps.npz and coil20.npz
@@ -82,13 +89,18 @@ def test_folders_in_turn(tmp_path): # the folder given, then the cache
     assert (load_data('usps', root=tmp_path/'mine', download=False).x == mine).all()
 
 def test_stl10(tmp_path, monkeypatch):
-    x, y = pixels(5, 3, 96, 96), np.array([1, 10, 2, 3, 1], np.uint8)                   # classes from 1
+    x, y = pixels(5, 3, 96, 96), np.array([1, 10, 2, 3, 1], np.uint8)               # classes from 1
     files = dict(train_X=x[:3], train_y=y[:3], test_X=x[3:], test_y=y[3:], unlabeled_X=x[:1])
     (tmp_path/'stl10_binary').mkdir()
-    raw = {f'{k}.bin': (v.transpose(0, 1, 3, 2) if v.ndim == 4 else v).tobytes() for k, v in files.items()} # pictures lie column by column
+    # pictures lie column by column
+    raw = {f'{k}.bin': (v.transpose(0, 1, 3, 2) if v.ndim == 4 else v).tobytes()
+           for k, v in files.items()}
     for k, v in raw.items(): (tmp_path/'stl10_binary'/k).write_bytes(v)
-    for part in ('train_list', 'test_list'): # the checksums of our files instead of the published ones
-        monkeypatch.setattr(torchvision.datasets.STL10, part, [[f, hashlib.md5(raw[f]).hexdigest()] for f, _ in getattr(torchvision.datasets.STL10, part)])
+    # the checksums of our files instead of the published ones
+    for part in ('train_list', 'test_list'):
+        monkeypatch.setattr(torchvision.datasets.STL10, part,
+                            [[f, hashlib.md5(raw[f]).hexdigest()]
+                             for f, _ in getattr(torchvision.datasets.STL10, part)])
     ds = load_data('stl10', root=tmp_path, download=False)
     assert ds.image_shape == (3, 96, 96) and ds.n_train == 5_000
     np.testing.assert_array_equal(ds.x, x.reshape(5, -1).astype(np.float32)/255)
@@ -100,30 +112,40 @@ def test_stl10_features(tmp_path, monkeypatch):
     x, y = pixels(6, 3, 96, 96), np.array([2, 1, 10], np.uint8)
     files = dict(train_X=x[:2], train_y=y[:2], test_X=x[2:3], test_y=y[2:], unlabeled_X=x[3:])
     (tmp_path/'stl10_binary').mkdir()
-    raw = {f'{k}.bin': (v.transpose(0, 1, 3, 2) if v.ndim == 4 else v).tobytes() for k, v in files.items()}
+    raw = {f'{k}.bin': (v.transpose(0, 1, 3, 2) if v.ndim == 4 else v).tobytes()
+           for k, v in files.items()}
     for k, v in raw.items(): (tmp_path/'stl10_binary'/k).write_bytes(v)
     for part in ('train_list', 'test_list'):
-        monkeypatch.setattr(torchvision.datasets.STL10, part, [[f, hashlib.md5(raw[f]).hexdigest()] for f, _ in getattr(torchvision.datasets.STL10, part)])
+        monkeypatch.setattr(torchvision.datasets.STL10, part,
+                            [[f, hashlib.md5(raw[f]).hexdigest()]
+                             for f, _ in getattr(torchvision.datasets.STL10, part)])
     ds = load_data('stl10_hog', root=tmp_path, download=False)
-    assert (ds.x.shape, ds.more.shape, ds.n_train, ds.image_shape) == ((3, 1428), (3, 1428), None, None)
+    assert (ds.x.shape, ds.more.shape, ds.n_train, ds.image_shape) == ((3, 1428), (3, 1428), None,
+                                                                       None)
     np.testing.assert_array_equal(ds.y, [1, 0, 2])
-    both, grey = np.vstack([ds.x, ds.more]), (x.transpose(0, 2, 3, 1)/255.)@[112., -93.786, -18.214]/10    # Cr, as ITU-R BT.601 has it
-    np.testing.assert_allclose(both[:, 1300::2], grey.reshape(6, 8, 12, 8, 12).mean((2, 4)).reshape(6, 64), atol=2e-3)
+    # Cr, as ITU-R BT.601 has it
+    both = np.vstack([ds.x, ds.more])
+    grey = (x.transpose(0, 2, 3, 1)/255.)@[112., -93.786, -18.214]/10
+    np.testing.assert_allclose(both[:, 1300::2],
+                               grey.reshape(6, 8, 12, 8, 12).mean((2, 4)).reshape(6, 64), atol=2e-3)
     assert .1 < both[:, :1300].mean()/10 + .2 < .4
-    shutil.rmtree(tmp_path/'stl10_binary')                                              # what was computed is kept
+    shutil.rmtree(tmp_path/'stl10_binary')                               # what was computed is kept
     again = load_data('stl10_hog', root=tmp_path, download=False)
-    for a, b in ((ds.x, again.x), (ds.y, again.y), (ds.more, again.more)): np.testing.assert_array_equal(a, b)
+    for a, b in ((ds.x, again.x), (ds.y, again.y), (ds.more, again.more)):
+        np.testing.assert_array_equal(a, b)
     monkeypatch.setitem(sys.modules, 'skimage', None)
     assert refused(lambda: hog_colour(x[0].transpose(1, 2, 0)), 'dec-tutorial[stl10]')
 
 def test_more_points_for_the_autoencoder():
     x, more = rng.random((60, 5), dtype=np.float32), rng.random((40, 5), dtype=np.float32)
-    dec = lambda: DEC(2, recipe=dataclasses.replace(RECIPES['fast'], scale='none'), ae_iter=20, max_iter=5, random_state=0)
+    dec = lambda: DEC(2, recipe=dataclasses.replace(RECIPES['fast'], scale='none'), ae_iter=20,
+                      max_iter=5, random_state=0)
     weights = lambda d: d.autoencoder_.encoder[0].weight.detach().numpy()
     both = dec().fit(x, more=more)
-    assert both.labels_.shape == (60,) and both.start_codes_.shape[0] == 60              # they are not clustered
+    assert both.labels_.shape == (60,) and both.start_codes_.shape[0] == 60 # they are not clustered
     assert (weights(both) != weights(dec().fit(x))).any()
-    assert (weights(dec().fit_autoencoder(x, more=more)) == weights(dec().fit_autoencoder(np.vstack([x, more])))).all()
+    assert (weights(dec().fit_autoencoder(x, more=more))
+            == weights(dec().fit_autoencoder(np.vstack([x, more])))).all()
     assert refused(lambda: dec().fit(x, more=more[:, :4]), 'more has 4 features', '5')
     assert refused(lambda: dec().fit(x, more=more*np.nan), 'more contains NaN')
 
@@ -135,44 +157,60 @@ def coil_zip(path, names):
 
 def test_coil20(tmp_path):
     big = pixels(3, 128, 128)
-    coil_zip(tmp_path/'coil-20-proc.zip', [('obj10__0.png', big[2]), ('obj2__10.png', big[1]), ('obj2__9.png', big[0]), ('readme.png', big[0])])
-    ds = load_data('coil20', root=tmp_path, download=False)                             # objects, then poses, by number: 9 before 10
+    coil_zip(tmp_path/'coil-20-proc.zip', [('obj10__0.png', big[2]), ('obj2__10.png', big[1]),
+                                           ('obj2__9.png', big[0]), ('readme.png', big[0])])
+    # objects, then poses, by number: 9 before 10
+    ds = load_data('coil20', root=tmp_path, download=False)
     assert ds.image_shape == (32, 32) and list(ds.y) == [0, 0, 1]
-    np.testing.assert_allclose(ds.x, big.reshape(3, 32, 4, 32, 4).mean((2, 4)).reshape(3, -1)/255, atol=1e-6)  # each 4 × 4 block averaged
+    # each 4 × 4 block averaged
+    np.testing.assert_allclose(ds.x, big.reshape(3, 32, 4, 32, 4).mean((2, 4)).reshape(3, -1)/255,
+                               atol=1e-6)
 
 def test_rcv1(tmp_path): # as scikit-learn keeps it: four pickled files in the folder RCV1
     import joblib
     from sklearn.datasets._base import _pkl_filepath
     names = np.array(['C11', 'CCAT', 'ECAT', 'GCAT', 'MCAT'], object)
-    topics = [[1], [0, 1], [2], [3], [4, 0], [1, 2], [0], [], [3]]                            # 5: two root topics; 6, 7: none
+    topics = [[1], [0, 1], [2], [3], [4, 0], [1, 2], [0], [], [3]]  # 5: two root topics; 6, 7: none
     y = sparse.csr_matrix([[int(j in t) for j in range(5)] for t in topics], dtype=np.uint8)
     x = np.zeros((9, 2004), np.float32)
-    for i in range(9): x[i, :2001] = np.roll(np.arange(1, 2002), i)/7*(i != 8)             # 2001 terms are in eight documents,
-    x[[0, 5], 2001], x[8, 2002] = 1, 1                                                        # one in two of which one counts, one alone in a document; one nowhere
-    x[0, 3] = 0                                                                               # so term 3 is the rarest of the 2001
+    # 2001 terms are in eight documents,
+    for i in range(9): x[i, :2001] = np.roll(np.arange(1, 2002), i)/7*(i != 8)
+    # one in two of which one counts, one alone in a document; one nowhere
+    x[[0, 5], 2001], x[8, 2002] = 1, 1
+    x[0, 3] = 0                                                # so term 3 is the rarest of the 2001
     (tmp_path/'RCV1').mkdir()
-    for name, v in dict(samples=sparse.csr_matrix(x), sample_id=np.arange(9), sample_topics=y, topics_names=names).items(): joblib.dump(v, _pkl_filepath(str(tmp_path/'RCV1'), f'{name}.pkl'))
+    for name, v in dict(samples=sparse.csr_matrix(x), sample_id=np.arange(9), sample_topics=y,
+                        topics_names=names).items():
+        joblib.dump(v, _pkl_filepath(str(tmp_path/'RCV1'), f'{name}.pkl'))
     ds = load_data('rcv1', root=tmp_path, download=False)
-    keep, terms = [0, 1, 2, 3, 4], np.r_[0:3, 4:2001]                                         # document 8 holds none of the 2000
+    keep, terms = [0, 1, 2, 3, 4], np.r_[0:3, 4:2001]            # document 8 holds none of the 2000
     assert sparse.issparse(ds.x) and list(ds.y) == [0, 0, 1, 2, 3] and ds.image_shape is None
     want = x[keep][:, terms]
-    np.testing.assert_allclose(ds.x.toarray(), want/np.linalg.norm(want, axis=1, keepdims=True), rtol=1e-5)
-    few = load_data('rcv1_10k', root=tmp_path, download=False)                                # fewer than 10 000 here: all
+    np.testing.assert_allclose(ds.x.toarray(), want/np.linalg.norm(want, axis=1, keepdims=True),
+                               rtol=1e-5)
+    few = load_data('rcv1_10k', root=tmp_path, download=False)         # fewer than 10 000 here: all
     assert few.n == 5
-    np.savez(tmp_path/'rcv1_10k.npz', **{k: getattr(few.x[:3], k) for k in ('data', 'indices', 'indptr', 'shape')}, y=[2, 0, 1])
-    assert list(load_data('rcv1_10k', root=tmp_path, download=False).y) == [2, 0, 1]           # a file of ours comes first
+    np.savez(tmp_path/'rcv1_10k.npz',
+             **{k: getattr(few.x[:3], k) for k in ('data', 'indices', 'indptr', 'shape')},
+             y=[2, 0, 1])
+    # a file of ours comes first
+    assert list(load_data('rcv1_10k', root=tmp_path, download=False).y) == [2, 0, 1]
 
 def test_digits():
     ds = load_data()
-    assert (ds.name, ds.n, ds.d, ds.n_classes, ds.image_shape) == ('digits', 1797, 64, 10, (8, 8)) and ds.x.min() == 0 and ds.x.max() == 1
+    assert ((ds.name, ds.n, ds.d, ds.n_classes, ds.image_shape) == ('digits', 1797, 64, 10, (8, 8))
+            and ds.x.min() == 0 and ds.x.max() == 1)
 
-PLACES = dict(mnist='MNIST/raw', fashion='FashionMNIST/raw', usps='usps.npz', stl10='stl10_binary', stl10_hog='stl10_binary', coil20='coil20.npz', rcv1='rcv1.npz', rcv1_10k='rcv1_10k.npz')
+PLACES = dict(mnist='MNIST/raw', fashion='FashionMNIST/raw', usps='usps.npz', stl10='stl10_binary',
+              stl10_hog='stl10_binary', coil20='coil20.npz', rcv1='rcv1.npz',
+              rcv1_10k='rcv1_10k.npz')
 
 @pytest.mark.parametrize('download', [False, True])
 @pytest.mark.parametrize('name', PLACES)
 def test_missing_benchmark_says_what_to_put_where(tmp_path, name, download):
-    assert refused(lambda: load_data(name, root=tmp_path, download=download), name, 'is not in', tmp_path, PLACES[name], 'DEC_TUTORIAL_DATA', 'download')
-    assert not [f for f in tmp_path.rglob('*') if f.is_file()]                          # and leaves no half of a file
+    assert refused(lambda: load_data(name, root=tmp_path, download=download), name, 'is not in',
+                   tmp_path, PLACES[name], 'DEC_TUTORIAL_DATA', 'download')
+    assert not [f for f in tmp_path.rglob('*') if f.is_file()]        # and leaves no half of a file
 
 @pytest.mark.parametrize('download', [False, True])
 @pytest.mark.parametrize('size', [2, 9, -1]) # in its magic number, in its sizes, in its last byte
@@ -181,17 +219,24 @@ def test_truncated_mnist(tmp_path, part, size, download):
     make_mnist(tmp_path)
     file = tmp_path/'MNIST'/'raw'/part
     file.write_bytes(file.read_bytes()[:size])
-    assert refused(lambda: load_data('mnist', root=tmp_path, download=download), 'mnist', tmp_path, 'damaged')
+    assert refused(lambda: load_data('mnist', root=tmp_path, download=download), 'mnist', tmp_path,
+                   'damaged')
 
 def test_other_damaged_benchmarks(tmp_path):
     load = lambda name: load_data(name, root=tmp_path, download=False)
-    for name, data in (('usps.bz2', bz2.compress(b'1 1:0.5\n'*2000)[:-9]), ('usps.npz', b'PK\x03\x04'), ('coil-20-proc.zip', b'PK\x03\x04'), ('coil20.npz', b'')):
+    for name, data in (('usps.bz2', bz2.compress(b'1 1:0.5\n'*2000)[:-9]),
+                       ('usps.npz', b'PK\x03\x04'), ('coil-20-proc.zip', b'PK\x03\x04'),
+                       ('coil20.npz', b'')):
         (tmp_path/name).write_bytes(data)
         assert refused(lambda: load('usps' if 'usps' in name else 'coil20'), tmp_path, 'damaged')
         (tmp_path/name).unlink()
-    make_npz(tmp_path/'usps.npz', y=np.arange(5)); assert refused(lambda: load('usps'), 'y has shape (5,)', '6 points')
-    coil_zip(tmp_path/'coil-20-proc.zip', [('readme.png', pixels(32, 32))]); assert refused(lambda: load('coil20'), 'damaged', 'no pictures')
-    make_mnist(tmp_path); idx(tmp_path/'MNIST'/'raw'/'t10k-labels-idx1-ubyte', np.zeros(9, np.uint8)); assert refused(lambda: load('mnist'), 'y has shape (13,)', '7 points')
+    make_npz(tmp_path/'usps.npz', y=np.arange(5))
+    assert refused(lambda: load('usps'), 'y has shape (5,)', '6 points')
+    coil_zip(tmp_path/'coil-20-proc.zip', [('readme.png', pixels(32, 32))])
+    assert refused(lambda: load('coil20'), 'damaged', 'no pictures')
+    make_mnist(tmp_path)
+    idx(tmp_path/'MNIST'/'raw'/'t10k-labels-idx1-ubyte', np.zeros(9, np.uint8))
+    assert refused(lambda: load('mnist'), 'y has shape (13,)', '7 points')
 
 # --- tables of one's own ---
 
@@ -199,33 +244,40 @@ def test_npz(tmp_path):
     f = tmp_path/'t.npz'
     x, y = make_npz(f)
     ds = load_data(f)
-    assert isinstance(ds, Dataset) and (ds.name, ds.image_shape, ds.n_train) == ('t', (2, 2), None) and (ds.x == x).all() and (ds.y == y).all()
-    np.savez(f, x=(9*x).astype(np.int64), y=np.array(['b', 'a', 'b', 'c', 'a', 'b']))   # any numbers, any names
+    assert (isinstance(ds, Dataset) and (ds.name, ds.image_shape, ds.n_train) == ('t', (2, 2), None)
+            and (ds.x == x).all() and (ds.y == y).all())
+    # any numbers, any names
+    np.savez(f, x=(9*x).astype(np.int64), y=np.array(['b', 'a', 'b', 'c', 'a', 'b']))
     ds = load_data(str(f))
     assert ds.x.dtype == np.float32 and list(ds.y) == [1, 0, 1, 2, 0, 1] and ds.image_shape is None
     np.savez_compressed(f, x=x)
     assert load_data(f).y is None and load_data(f).n_classes is None
 
 def make_csr(path, **change):
-    m = sparse.random_array((6, 5), density=.5, format='csr', dtype=np.float64, rng=np.random.default_rng(1))
-    np.savez(path, **dict(dict(data=m.data, indices=m.indices, indptr=m.indptr, shape=m.shape, y=np.arange(6) % 2), **change))
+    m = sparse.random_array((6, 5), density=.5, format='csr', dtype=np.float64,
+                            rng=np.random.default_rng(1))
+    np.savez(path, **dict(dict(data=m.data, indices=m.indices, indptr=m.indptr, shape=m.shape,
+                               y=np.arange(6) % 2), **change))
     return m
 
 def test_csr_stays_sparse(tmp_path):
     m = make_csr(tmp_path/'t.npz')
     ds = load_data(tmp_path/'t.npz')
-    assert sparse.issparse(ds.x) and ds.x.format == 'csr' and ds.x.dtype == np.float32 and list(ds.y) == [0, 1]*3
+    assert (sparse.issparse(ds.x) and ds.x.format == 'csr' and ds.x.dtype == np.float32
+            and list(ds.y) == [0, 1]*3)
     np.testing.assert_allclose(ds.x.toarray(), m.toarray(), rtol=1e-6)
     rows = Rows(ds.x, 2.)
     assert sparse.issparse(rows.x)
-    torch.testing.assert_close(rows[torch.tensor([3, 1])], torch.from_numpy(2*ds.x.toarray()[[3, 1]]))
+    torch.testing.assert_close(rows[torch.tensor([3, 1])],
+                               torch.from_numpy(2*ds.x.toarray()[[3, 1]]))
 
 def test_npy(tmp_path):
     x = pixels(5, 4, 6)
-    np.save(tmp_path/'stack.npy', x)                                                    # a stack of pictures
+    np.save(tmp_path/'stack.npy', x)                                           # a stack of pictures
     ds = load_data(tmp_path/'stack.npy')
     assert ds.image_shape == (4, 6) and (ds.x == x.reshape(5, 24)).all() and ds.y is None
-    np.save(tmp_path/'table.npy', np.asfortranarray(x[0].astype('>f8')))                # other byte and memory orders
+    # other byte and memory orders
+    np.save(tmp_path/'table.npy', np.asfortranarray(x[0].astype('>f8')))
     ds = load_data(tmp_path/'table.npy')
     assert ds.image_shape is None and (ds.x == x[0]).all() and ds.x.flags.c_contiguous
 
@@ -245,10 +297,11 @@ def test_what_has_no_colours_is_no_picture(tmp_path):
 @pytest.mark.parametrize('text, y', [
     ('1,2,3\n4,5,6\n', None),
     ('a,b,c\n1,2,3\n4,5,6\n', None),
-    ('a,b,c,class\n1,2,3, x\n4,5,6,x \n', [0, 0]),                                      # blanks are no part of a name
-    ('a,Label,b,c\n1,x,2,3\n4,w,5,6\n', [1, 0]),                                        # the label column stands anywhere
-    ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6', None),                             # quotes, CRLF, an empty line, no newline at the end
-    ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6\n', [0, 0]),                                  # what spreadsheets write
+    ('a,b,c,class\n1,2,3, x\n4,5,6,x \n', [0, 0]),                    # blanks are no part of a name
+    ('a,Label,b,c\n1,x,2,3\n4,w,5,6\n', [1, 0]),                  # the label column stands anywhere
+    # quotes, CRLF, an empty line, no newline at the end
+    ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6', None),
+    ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6\n', [0, 0]),                     # what spreadsheets write
     ('\ufeff1,2,3\n4e0,+5, 6\n', None)])
 def test_csv(tmp_path, text, y):
     (tmp_path/'t.csv').write_bytes(text.encode('utf-8'))
@@ -257,8 +310,13 @@ def test_csv(tmp_path, text, y):
     assert (ds.y is None) if y is None else list(ds.y) == y
 
 def test_classes_keep_their_names(tmp_path):
-    def classes(cells): (tmp_path/'t.csv').write_text('a,label\n' + ''.join(f'{i},{c}\n' for i, c in enumerate(cells))); ds = load_data(tmp_path/'t.csv'); return ds.y.tolist(), ds.classes
-    assert classes([10, 2, 9, 10]) == ([2, 0, 1, 2], ['2', '9', '10'])                  # not in the order of the alphabet
+    def classes(cells):
+        (tmp_path/'t.csv').write_text('a,label\n'
+                                      + ''.join(f'{i},{c}\n' for i, c in enumerate(cells)))
+        ds = load_data(tmp_path/'t.csv')
+        return ds.y.tolist(), ds.classes
+    # not in the order of the alphabet
+    assert classes([10, 2, 9, 10]) == ([2, 0, 1, 2], ['2', '9', '10'])
     assert classes(['wolf', ' cat', 'wolf', 'cat']) == ([1, 0, 1, 0], ['cat', 'wolf'])
 
 # --- scales ---
@@ -273,39 +331,60 @@ def test_paper_scale(size): # mean ‖x‖²/d = 1 of what training really sees,
         assert seen.double().square().sum(1).mean().item()/7 == pytest.approx(1, rel=1e-5)
 
 def test_other_scales():
-    x, text = rng.random((9, 4)).astype(np.float32), sparse.csr_matrix(np.float32([[.6, 0, .8], [0, 1, 0]]))
-    assert scale_factor(x, 'authors') == 5.1 and scale_factor(text, 'authors') == pytest.approx(math.sqrt(3)) and scale_factor(x, 'none') == 1
-    for bad, what in ((9*x, '[0, 1]'), (-x, '[0, 1]'), (text*2, 'unit length')): assert refused(lambda: scale_factor(bad, 'authors'), what)
-    assert refused(lambda: scale_factor(0*x), 'zero'); assert refused(lambda: scale_factor(sparse.csr_matrix((4, 3), dtype=np.float32)), 'zero'); assert refused(lambda: scale_factor(x, 'big'), "'big'", "'paper'")
+    x = rng.random((9, 4)).astype(np.float32)
+    text = sparse.csr_matrix(np.float32([[.6, 0, .8], [0, 1, 0]]))
+    assert (scale_factor(x, 'authors') == 5.1 and scale_factor(text, 'authors')
+            == pytest.approx(math.sqrt(3)) and scale_factor(x, 'none') == 1)
+    for bad, what in ((9*x, '[0, 1]'), (-x, '[0, 1]'), (text*2, 'unit length')):
+        assert refused(lambda: scale_factor(bad, 'authors'), what)
+    assert refused(lambda: scale_factor(0*x), 'zero')
+    assert refused(lambda: scale_factor(sparse.csr_matrix((4, 3), dtype=np.float32)), 'zero')
+    assert refused(lambda: scale_factor(x, 'big'), "'big'", "'paper'")
 
-def test_repeated_cells_of_a_sparse_matrix_are_summed(): # SciPy allows them; the scale must be that of the same matrix written out
+# SciPy allows them; the scale must be that of the same matrix written out
+def test_repeated_cells_of_a_sparse_matrix_are_summed():
     m = sparse.csr_matrix((np.float32([1, 1, 1]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
-    assert scale_factor(check_x(m)) == pytest.approx(scale_factor(check_x(m.toarray()))) and m.nnz == 3           # the matrix given stays as it is
-    assert refused(lambda: check_x(sparse.csr_matrix((np.float32([3e38, 3e38]), [0, 0], [0, 2]), shape=(1, 2))), 'row 0, column 0')
+    # the matrix given stays as it is
+    assert (scale_factor(check_x(m)) == pytest.approx(scale_factor(check_x(m.toarray())))
+            and m.nnz == 3)
+    assert refused(lambda: check_x(sparse.csr_matrix((np.float32([3e38, 3e38]), [0, 0], [0, 2]),
+                                                     shape=(1, 2))), 'row 0, column 0')
 
 # --- bad points, bad classes ---
 
 def put(value, dtype=np.float64): x = np.ones((4, 3), dtype); x[2, 1] = value; return x
 
-@pytest.mark.parametrize('value, word', [(np.nan, 'NaN'), (np.inf, 'infinity'), (-np.inf, 'infinity'), (1e39, 'too large for float32')])
+@pytest.mark.parametrize('value, word', [(np.nan, 'NaN'), (np.inf, 'infinity'),
+                                         (-np.inf, 'infinity'), (1e39, 'too large for float32')])
 def test_bad_cells_are_named(value, word):
     assert refused(lambda: check_x(put(value)), word, 'row 2, column 1', '1 such cell')
     assert refused(lambda: check_x(put(value).tolist()), word, 'row 2, column 1')
-    assert refused(lambda: check_x(sparse.csr_matrix(put(value) - sparse.csr_matrix(np.ones((4, 3))))), word, 'row 2, column 1')
+    assert (
+        refused(lambda: check_x(sparse.csr_matrix(put(value) - sparse.csr_matrix(np.ones((4, 3))))),
+                word, 'row 2, column 1'))
     assert refused(lambda: DEC(2).fit(put(value)), word, 'row 2, column 1')
 
 @pytest.mark.parametrize('x, word', [
-    ([['a', 'b']], 'not real numbers'), (np.array([[{}, 1]], object), 'not real numbers'), (put(None, object), 'row 2, column 1'),
-    ([[1, 2], [3]], 'not real numbers'), (np.ones((2, 2), complex), 'complex'), (sparse.csr_matrix(np.ones((2, 2), complex)), 'complex'),
-    (np.zeros((2, 2), [('a', 'f4'), ('b', 'f4')]), 'not real numbers'), (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'not real numbers'), (put(10**400, object), 'not real numbers'),
+    ([['a', 'b']], 'not real numbers'), (np.array([[{}, 1]], object), 'not real numbers'),
+    (put(None, object), 'row 2, column 1'),
+    ([[1, 2], [3]], 'not real numbers'), (np.ones((2, 2), complex), 'complex'),
+    (sparse.csr_matrix(np.ones((2, 2), complex)), 'complex'),
+    (np.zeros((2, 2), [('a', 'f4'), ('b', 'f4')]), 'not real numbers'),
+    (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'not real numbers'),
+    (put(10**400, object), 'not real numbers'),
     (torch.ones(2, 2, requires_grad=True), 'not real numbers'),
-    (np.ones(5), '(5,)'), (np.ones((2, 2, 2)), '(2, 2, 2)'), (3., 'shape'), (None, 'shape'), ([], 'shape'), (np.ones((0, 3)), '0 sample(s)'), (np.ones((3, 0)), '0 feature(s)'),
-    (sparse.csr_matrix((0, 3)), '0 sample(s)'), (sparse.coo_array(np.ones(3)), 'shape'), (sparse.coo_array(np.ones((2, 2, 2))), 'shape')], ids=brief)
+    (np.ones(5), '(5,)'), (np.ones((2, 2, 2)), '(2, 2, 2)'), (3., 'shape'), (None, 'shape'),
+    ([], 'shape'), (np.ones((0, 3)), '0 sample(s)'), (np.ones((3, 0)), '0 feature(s)'),
+    (sparse.csr_matrix((0, 3)), '0 sample(s)'), (sparse.coo_array(np.ones(3)), 'shape'),
+    (sparse.coo_array(np.ones((2, 2, 2))), 'shape')], ids=brief)
 def test_bad_points(x, word): assert refused(lambda: check_x(x, 'the table'), 'the table', word)
 
 @pytest.mark.parametrize('y, word', [
-    (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'), (['x', 'y', 'x', 'NaN'], 'row 3'), (5, '4 points'), ([0, 1, np.nan, 1], 'row 2'), ([0, 1, 2, np.inf], 'row 3'),
-    (np.ones(4, complex), 'complex'), (np.array([{}]*4), 'object'), (np.array(['2020-01-01']*4, 'M8[D]'), 'datetime')], ids=brief)
+    (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'),
+    (['x', 'y', 'x', 'NaN'], 'row 3'), (5, '4 points'), ([0, 1, np.nan, 1], 'row 2'),
+    ([0, 1, 2, np.inf], 'row 3'),
+    (np.ones(4, complex), 'complex'), (np.array([{}]*4), 'object'),
+    (np.array(['2020-01-01']*4, 'M8[D]'), 'datetime')], ids=brief)
 def test_bad_classes(y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
 
 # --- bad files ---
@@ -313,48 +392,80 @@ def test_bad_classes(y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
 def save(path, **arrays): np.savez(path, **arrays); return path
 
 @pytest.mark.parametrize('arrays, word', [
-    (dict(a=np.ones(3)), 'it needs x'), (dict(data=np.ones(3), indices=[0]), 'it needs x'), ({}, 'it needs x'),
-    (dict(x=np.array([[{}]], object)), 'damaged, incomplete or of another kind'), (dict(x=np.ones(3)), '2D'), (dict(x=np.ones((0, 8, 8))), 'shape=(0,'), (dict(x=np.float32(3)), '2D'),
-    (dict(x=np.ones((2, 2))*1j), 'complex'), (dict(x=put(np.nan)), 'row 2, column 1'), (dict(x=np.array([['a', 'b']])), 'not real numbers'), (dict(x=put(np.nan).reshape(2, 2, 3)), 'row 1, column 1'),
-    (dict(x=np.ones((4, 3)), y=np.ones(3)), '4 points'), (dict(x=np.ones((4, 3)), y=put(np.nan)[:, 1]), 'row 2'),
-    *((dict(x=np.ones((2, 4)), image_shape=s), 'image_shape') for s in ([3, 3], [-2, -2], [4], [2, 2, 1, 1], [2**62 + 1, 4], [0], [2.5, 2], ['a'], [np.nan, 2], []))], ids=brief)
-def test_bad_npz(tmp_path, arrays, word): assert refused(lambda: load_data(save(tmp_path/'t.npz', **arrays)), tmp_path/'t.npz' if 'y' not in arrays else 'y ', word)
+    (dict(a=np.ones(3)), 'it needs x'), (dict(data=np.ones(3), indices=[0]), 'it needs x'),
+    ({}, 'it needs x'),
+    (dict(x=np.array([[{}]], object)), 'damaged, incomplete or of another kind'),
+    (dict(x=np.ones(3)), '2D'), (dict(x=np.ones((0, 8, 8))), 'shape=(0,'),
+    (dict(x=np.float32(3)), '2D'),
+    (dict(x=np.ones((2, 2))*1j), 'complex'), (dict(x=put(np.nan)), 'row 2, column 1'),
+    (dict(x=np.array([['a', 'b']])), 'not real numbers'),
+    (dict(x=put(np.nan).reshape(2, 2, 3)), 'row 1, column 1'),
+    (dict(x=np.ones((4, 3)), y=np.ones(3)), '4 points'),
+    (dict(x=np.ones((4, 3)), y=put(np.nan)[:, 1]), 'row 2'),
+    *((dict(x=np.ones((2, 4)), image_shape=s), 'image_shape')
+      for s in ([3, 3], [-2, -2], [4], [2, 2, 1, 1], [2**62 + 1, 4], [0], [2.5, 2], ['a'],
+                [np.nan, 2], []))], ids=brief)
+def test_bad_npz(tmp_path, arrays, word):
+    assert refused(lambda: load_data(save(tmp_path/'t.npz', **arrays)),
+                   tmp_path/'t.npz' if 'y' not in arrays else 'y ', word)
 
 m = make_csr(io.BytesIO())
 @pytest.mark.parametrize('change', [
-    dict(indices=m.indices + 1), dict(indices=m.indices - 1), dict(indices=m.indices[:-1]), dict(shape=[-6, 5]), dict(shape=[6]), dict(shape=[6, 5, 1]), dict(shape=[7, 5]), dict(shape='a'),
-    dict(indptr=m.indptr[::-1]), dict(indptr=m.indptr[:-1]), dict(indptr=m.indptr + 1), dict(indptr=m.indptr*0), dict(indptr=np.r_[0, m.nnz, m.indptr[2:]]), dict(indptr=m.indptr - .5),
-    dict(data=m.data[None]), dict(data=m.data[1:]), dict(data=m.data.astype(str)), dict(data=m.data*1j), dict(data=np.full(m.nnz, np.nan)), dict(data=np.array([{}]*m.nnz))], ids=brief)
+    dict(indices=m.indices + 1), dict(indices=m.indices - 1), dict(indices=m.indices[:-1]),
+    dict(shape=[-6, 5]), dict(shape=[6]), dict(shape=[6, 5, 1]), dict(shape=[7, 5]),
+    dict(shape='a'),
+    dict(indptr=m.indptr[::-1]), dict(indptr=m.indptr[:-1]), dict(indptr=m.indptr + 1),
+    dict(indptr=m.indptr*0), dict(indptr=np.r_[0, m.nnz, m.indptr[2:]]), dict(indptr=m.indptr - .5),
+    dict(data=m.data[None]), dict(data=m.data[1:]), dict(data=m.data.astype(str)),
+    dict(data=m.data*1j), dict(data=np.full(m.nnz, np.nan)), dict(data=np.array([{}]*m.nnz))],
+                         ids=brief)
 def test_bad_csr(tmp_path, change):
     make_csr(tmp_path/'t.npz', **change)
     assert refused(lambda: load_data(tmp_path/'t.npz'), tmp_path/'t.npz')
 
 @pytest.mark.parametrize('text, word', [
-    ('', 'empty'), ('\n\n', 'empty'), ('a,b\n', '0 sample(s)'), ('y\n1\n2\n', '0 feature(s)'), ('1,2\n3\n', 'data row 1 has 1 cells'), ('a,b\n1,2\n3,4,5\n', 'data row 1 has 3 cells'),
-    ('a,b\n1,2\n3,x\n', "'x' at data row 1, column 1 (b)"), ('a,b\n1,\n', 'data row 0, column 1 (b) is empty'), ('1;2\n3;4\n', "';' between"), ('a\tb\n1\t2\n', "'\\t' between"), ('x,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
-    ('x,target\n' + ''.join(f'{i},{i}\n' for i in range(30)), "column 'target' would be"), ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
-    ('"1,2\n3,4\n', '0 sample(s)'), ('1,2\n\0,3\n', 'data row 1'), ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'UnicodeDecodeError'), ('1,2\n'.encode('utf-16'), 'UnicodeDecodeError'), (bytes(range(256)), 'damaged'),
-    ('0,1,2\n4,5,6\n', 'counts from 0 to 2'), (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'), ('Unnamed: 0,a\n0,1\n1,4\n', 'the first column has no name'),
+    ('', 'empty'), ('\n\n', 'empty'), ('a,b\n', '0 sample(s)'), ('y\n1\n2\n', '0 feature(s)'),
+    ('1,2\n3\n', 'data row 1 has 1 cells'), ('a,b\n1,2\n3,4,5\n', 'data row 1 has 3 cells'),
+    ('a,b\n1,2\n3,x\n', "'x' at data row 1, column 1 (b)"),
+    ('a,b\n1,\n', 'data row 0, column 1 (b) is empty'), ('1;2\n3;4\n', "';' between"),
+    ('a\tb\n1\t2\n', "'\\t' between"),
+    ('x,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
+    ('x,target\n' + ''.join(f'{i},{i}\n' for i in range(30)), "column 'target' would be"),
+    ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
+    ('"1,2\n3,4\n', '0 sample(s)'), ('1,2\n\0,3\n', 'data row 1'),
+    ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'UnicodeDecodeError'),
+    ('1,2\n'.encode('utf-16'), 'UnicodeDecodeError'), (bytes(range(256)), 'damaged'),
+    ('0,1,2\n4,5,6\n', 'counts from 0 to 2'),
+    (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
+    ('Unnamed: 0,a\n0,1\n1,4\n', 'the first column has no name'),
     ('t,a\n1700000000,1\n1700000020,4\n', 'column 0 of'),
-    ('1,,3\n4,5,6\n7,8,9\n', 'column 1'), ('5.1,3.5,oops\n4.9,3.0,0\n', 'column 2')]) # the first line is a point with a bad cell, not a header to be thrown away
+    # the first line is a point with a bad cell, not a header to be thrown away
+    ('1,,3\n4,5,6\n7,8,9\n', 'column 1'), ('5.1,3.5,oops\n4.9,3.0,0\n', 'column 2')])
 def test_bad_csv(tmp_path, text, word):
     (tmp_path/'t.csv').write_bytes(text if isinstance(text, bytes) else text.encode())
     assert refused(lambda: load_data(tmp_path/'t.csv'), tmp_path/'t.csv', word)
 
 def make_all(folder): # a good file of every kind
-    make_npz(folder/'dense.npz'); make_csr(folder/'csr.npz'); np.save(folder/'table.npy', rng.random((6, 4))); np.save(folder/'stack.npy', pixels(4, 3, 2))
-    (folder/'table.csv').write_text('a,b,label\n' + ''.join(f'{a:.3f},{b:.3f},{c}\n' for a, b, c in zip(*rng.random((2, 9)), 'xyz'*3)))
+    make_npz(folder/'dense.npz')
+    make_csr(folder/'csr.npz')
+    np.save(folder/'table.npy', rng.random((6, 4)))
+    np.save(folder/'stack.npy', pixels(4, 3, 2))
+    (folder/'table.csv').write_text('a,b,label\n'
+                                    + ''.join(f'{a:.3f},{b:.3f},{c}\n'
+                                              for a, b, c in zip(*rng.random((2, 9)), 'xyz'*3)))
     return sorted(folder.iterdir())
 
 def test_truncated_foreign_and_missing_files(tmp_path):
     for f in make_all(tmp_path):
         raw = f.read_bytes()
-        load_data(f)                                                                    # whole, it is good
+        load_data(f)                                                             # whole, it is good
         for size in (0, 1, 7, len(raw)//3, len(raw)//2, len(raw) - 9):
-            if f.suffix == '.csv' and size > 20: continue                               # a table cut between two lines is a table
+            if f.suffix == '.csv' and size > 20: continue # a table cut between two lines is a table
             f.write_bytes(raw[:size]); assert refused(lambda: load_data(f), f)
-        foreign = [b'%PDF-1.4 not what the name says\n', b'\x89PNG\r\n\x1a\n' + bytes(50), pickle.dumps(Bomb(tmp_path.parent/'trace'))]
-        for data in [*foreign, *(g.read_bytes() for g in tmp_path.iterdir() if g.suffix != f.suffix)]:
+        foreign = [b'%PDF-1.4 not what the name says\n', b'\x89PNG\r\n\x1a\n' + bytes(50),
+                   pickle.dumps(Bomb(tmp_path.parent/'trace'))]
+        for data in [*foreign,
+                     *(g.read_bytes() for g in tmp_path.iterdir() if g.suffix != f.suffix)]:
             f.write_bytes(data); assert refused(lambda: load_data(f), f)
         f.unlink(); assert refused(lambda: load_data(f), 'there is no file', f)
         f.mkdir(); assert refused(lambda: load_data(f), f); f.rmdir(); f.write_bytes(raw)
@@ -375,12 +486,19 @@ def test_pickled_arrays_are_not_loaded(tmp_path):
     assert not (tmp_path/'trace').exists()
 
 def test_names_and_paths(tmp_path):
-    for wrong, near in (('mnits', 'mnist'), ('MNIST', 'mnist'), ('fashon', 'fashion'), ('coil', 'coil20'), ('digit', 'digits')): assert refused(lambda: load_data(wrong), repr(wrong), f'did you mean {near!r}', '.csv')
-    assert refused(lambda: load_data('zzzz'), "'zzzz'", 'digits'); assert refused(lambda: load_data(None), 'None'); assert refused(lambda: load_data(5), "'5'")
+    for wrong, near in (('mnits', 'mnist'), ('MNIST', 'mnist'), ('fashon', 'fashion'),
+                        ('coil', 'coil20'), ('digit', 'digits')):
+        assert refused(lambda: load_data(wrong), repr(wrong), f'did you mean {near!r}', '.csv')
+    assert refused(lambda: load_data('zzzz'), "'zzzz'", 'digits')
+    assert refused(lambda: load_data(None), 'None')
+    assert refused(lambda: load_data(5), "'5'")
     assert refused(lambda: load_data(tmp_path), 'is a folder', '.csv')
-    (tmp_path/'t.xlsx').write_bytes(b'PK'); assert refused(lambda: load_data(tmp_path/'t.xlsx'), 't.xlsx', '.csv')
-    for path in ('', 'a\0b.npz', '~nobody-of-this-name/t.npz', 'x'*5000, 'x'*5000 + '.csv'): assert refused(lambda: load_data(path))
-    assert refused(lambda: load_data('usps', root='~nobody-of-this-name/data', download=False), 'nobody')
+    (tmp_path/'t.xlsx').write_bytes(b'PK')
+    assert refused(lambda: load_data(tmp_path/'t.xlsx'), 't.xlsx', '.csv')
+    for path in ('', 'a\0b.npz', '~nobody-of-this-name/t.npz', 'x'*5000, 'x'*5000 + '.csv'):
+        assert refused(lambda: load_data(path))
+    assert refused(lambda: load_data('usps', root='~nobody-of-this-name/data', download=False),
+                   'nobody')
 
 def mutate(raw, r): # flip some bits, cut some bytes out, or put some in
     b, at = bytearray(raw), int(r.integers(len(raw)))
@@ -404,7 +522,8 @@ def test_fuzz(tmp_path): # 1000 damaged files: a sentence or a sound data set, n
                 assert '\n' not in str(e) and (str(f) in str(e) or str(e).startswith('y ')), e
             else:
                 good += 1
-                assert ds.x.dtype == np.float32 and ds.x.ndim == 2 and ds.n and ds.d and np.isfinite(ds.x.sum(dtype=np.float64))
+                assert (ds.x.dtype == np.float32 and ds.x.ndim == 2 and ds.n and ds.d
+                        and np.isfinite(ds.x.sum(dtype=np.float64)))
                 assert ds.y is None or ds.y.shape == (ds.n,) and ds.y.min() >= 0
                 assert ds.image_shape is None or math.prod(ds.image_shape) == ds.d
     assert good > 25 and bad > 500
@@ -422,49 +541,62 @@ def test_atomic_path(tmp_path):
     for error in (RuntimeError('x'), KeyboardInterrupt()):
         with pytest.raises(type(error)): write(f, then=error)
         assert f.read_text() == 'old' and os.listdir(f.parent) == ['f.txt']
-    assert refused(lambda: write(f, then=OSError(errno.ENOSPC, 'No space left on device')), f, 'No space left')
+    assert refused(lambda: write(f, then=OSError(errno.ENOSPC, 'No space left on device')), f,
+                   'No space left')
     assert f.read_text() == 'old' and os.listdir(f.parent) == ['f.txt']
-    with open(f) as reader: write(f, 'new'); assert reader.read() == 'old'              # who reads meanwhile gets the old file whole
+    # who reads meanwhile gets the old file whole
+    with open(f) as reader: write(f, 'new'); assert reader.read() == 'old'
     assert f.read_text() == 'new' and os.listdir(f.parent) == ['f.txt']
 
-# A file where a folder should be; a folder where the file should be; names that no file system takes
+# A file where a folder should be; a folder where the file should be; names that no file system
+# takes
 @pytest.mark.parametrize('name', ['file/f', 'folder', '.', '', 'n'*300, 'n'*250], ids=brief)
 def test_what_cannot_be_written(tmp_path, monkeypatch, fitted, name):
     (tmp_path/'file').touch(); (tmp_path/'folder').mkdir(); monkeypatch.chdir(tmp_path)
     ck = Checkpoint(); ck.path = Path(name)
     for save in (lambda: write(Path(name)), lambda: fitted.save(name), ck.save):
-        if name == 'n'*250:                                                             # a legal name: written, or refused in a sentence
+        if name == 'n'*250:                        # a legal name: written, or refused in a sentence
             try: save()
             except DecError: pass
             else: Path(name).unlink()
         else: assert refused(save, 'cannot write')
         assert sorted(os.listdir(tmp_path)) == ['file', 'folder']
 
-@pytest.mark.skipif(not Path('/proc/self').exists(), reason='wants a folder that nobody, not even root, can write to')
+@pytest.mark.skipif(not Path('/proc/self').exists(),
+                    reason='wants a folder that nobody, not even root, can write to')
 def test_folder_that_takes_no_files(fitted):
     ck = Checkpoint(); ck.path = Path('/proc/x.pt')
-    for save in (lambda: write('/proc/x.txt'), lambda: fitted.save('/proc/x.safetensors'), ck.save): assert refused(save, 'cannot write /proc/x')
+    for save in (lambda: write('/proc/x.txt'), lambda: fitted.save('/proc/x.safetensors'), ck.save):
+        assert refused(save, 'cannot write /proc/x')
 
 # --- arguments of DEC ---
 
-tiny = Recipe('tiny', finetune=Stage(30), cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
+tiny = Recipe('tiny', finetune=Stage(30), cluster=Stage(30, lr=.01), dims=(16, 8, 3),
+              init='uniform', update_interval=10)
 X = rng.random((60, 20)).astype(np.float32)
 
-def dec(k=3, **kw): return DEC(k, **(dict(recipe=tiny, n_init=2, random_state=0, device='cpu') | kw))
+def dec(k=3, **kw):
+    return DEC(k, **(dict(recipe=tiny, n_init=2, random_state=0, device='cpu') | kw))
 
 @pytest.fixture(scope='session')
 def fitted(): return dec().fit(X)
 
-def test_powers_of_two_change_nothing(fitted): # from 1e-27 to 1e27 the scaled points are the same, bit by bit
-    for size in (2.**-90, 2.**90): np.testing.assert_array_equal(dec().fit(X*np.float32(size)).predict_proba(X*np.float32(size)), fitted.predict_proba(X))
+# from 1e-27 to 1e27 the scaled points are the same, bit by bit
+def test_powers_of_two_change_nothing(fitted):
+    for size in (2.**-90, 2.**90):
+        np.testing.assert_array_equal(
+            dec().fit(X*np.float32(size)).predict_proba(X*np.float32(size)),
+            fitted.predict_proba(X))
 
 def test_sparse_points(fitted):
     q = dec().fit(sparse.csr_matrix(X)).predict_proba(sparse.csr_matrix(X))
     assert q.shape == (60, 3) and np.abs(q.sum(1) - 1).max() < 1e-6
-    np.testing.assert_allclose(fitted.predict_proba(sparse.csr_matrix(X)), fitted.predict_proba(X), rtol=1e-5)
+    np.testing.assert_allclose(fitted.predict_proba(sparse.csr_matrix(X)), fitted.predict_proba(X),
+                               rtol=1e-5)
 
 @pytest.mark.parametrize('arguments, words', [
-    (dict(k=61), ('n_samples=60', 'n_clusters=61')), (dict(k=0), ('n_clusters is 0',)), (dict(k=-3), ('n_clusters',)),
+    (dict(k=61), ('n_samples=60', 'n_clusters=61')), (dict(k=0), ('n_clusters is 0',)),
+    (dict(k=-3), ('n_clusters',)),
     *((dict(k=k), ('n_clusters', 'whole number', repr(k))) for k in (3., '3', None, True)),
     *((dict(recipe=r), ('recipe', 'fast')) for r in ('slow', None, 5, [])),
     *((dict(tol=t), ('tol', repr(t))) for t in (-1, 1.5, math.nan, 'a')),
@@ -476,9 +608,13 @@ def test_sparse_points(fitted):
     *((dict(train_rows=t), ('train_rows', str(t))) for t in (0, -60, 'a', 2.5)),
     *((dict(device=d), ('device',)) for d in ('gpu', 'meta', 'cpu:x', None)),
     *((dict(precision=p), ('precision', 'bf16')) for p in ('double', 16, None)),
-    (dict(autoencoder='a'), ('autoencoder',)), (dict(autoencoder=AutoEncoder(5, (3,))), ('5 features', '20')),
-    *((dict(recipe=dataclasses.replace(tiny, **r)), (w,)) for r, w in ((dict(dims=()), 'dims'), (dict(dims=(3, 0)), 'dims'), (dict(init='x'), 'init'), (dict(scale='x'), 'scale')))], ids=brief)
-def test_bad_arguments(arguments, words, never_train): assert refused(lambda: dec(**arguments).fit(X), *words)
+    (dict(autoencoder='a'), ('autoencoder',)),
+    (dict(autoencoder=AutoEncoder(5, (3,))), ('5 features', '20')),
+    *((dict(recipe=dataclasses.replace(tiny, **r)), (w,))
+      for r, w in ((dict(dims=()), 'dims'), (dict(dims=(3, 0)), 'dims'), (dict(init='x'), 'init'),
+                   (dict(scale='x'), 'scale')))], ids=brief)
+def test_bad_arguments(arguments, words, never_train):
+    assert refused(lambda: dec(**arguments).fit(X), *words)
 
 @pytest.fixture
 def never_train(monkeypatch): # a mistake is found at once, not after an hour of training
@@ -487,72 +623,102 @@ def never_train(monkeypatch): # a mistake is found at once, not after an hour of
 
 @pytest.mark.parametrize('stage', ['finetune', 'cluster'])
 @pytest.mark.parametrize('setting', ['optimizer', 'order'])
-def test_bad_stage(setting, stage, never_train): assert refused(lambda: dec(recipe=dataclasses.replace(tiny, **{stage: Stage(30, **{setting: 'x'})})).fit(X), setting, "'x'")
+def test_bad_stage(setting, stage, never_train):
+    assert refused(lambda: dec(
+        recipe=dataclasses.replace(tiny, **{stage: Stage(30, **{setting: 'x'})})).fit(X), setting,
+                   "'x'")
 
-def test_diverging_training(): assert refused(lambda: dec(recipe=dataclasses.replace(tiny, finetune=Stage(30, lr=1e9))).fit(X), 'learning rate')
+def test_diverging_training():
+    assert refused(lambda: dec(recipe=dataclasses.replace(tiny, finetune=Stage(30, lr=1e9))).fit(X),
+                   'learning rate')
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='wants a machine without a GPU')
 def test_no_gpu_here(): assert refused(lambda: dec(device='cuda').fit(X), 'cuda', "'cpu'")
 
 def test_other_points_at_predict(fitted):
     for f in (fitted.predict, fitted.predict_proba, fitted.transform):
-        assert refused(lambda: f(X[:, :5]), '5 features', '20'); assert refused(lambda: f(X[0]), '2D'); assert refused(lambda: f(sparse.csr_matrix(X[:, :5])), '5 features'); assert refused(lambda: f(X*np.nan), 'NaN at row 0')
+        assert refused(lambda: f(X[:, :5]), '5 features', '20')
+        assert refused(lambda: f(X[0]), '2D')
+        assert refused(lambda: f(sparse.csr_matrix(X[:, :5])), '5 features')
+        assert refused(lambda: f(X*np.nan), 'NaN at row 0')
 
 def test_unfitted(tmp_path): # scikit-learn's own error, since its users and its checks expect that
-    for f in (lambda: dec().predict(X), lambda: dec().transform(X), lambda: dec().save(tmp_path/'m')):
+    for f in (lambda: dec().predict(X), lambda: dec().transform(X),
+              lambda: dec().save(tmp_path/'m')):
         with pytest.raises(NotFittedError): f()
     assert not os.listdir(tmp_path)
 
 # --- model files ---
 
 @pytest.fixture
-def parts(fitted, tmp_path): # header and arrays of a good file, and a function that writes them changed and loads them again
+# header and arrays of a good file, and a function that writes them changed and loads them again
+def parts(fitted, tmp_path):
     fitted.save(tmp_path/'good.safetensors')
-    with safe_open(tmp_path/'good.safetensors', 'pt') as f: header, arrays = json.loads(f.metadata()['dec_tutorial']), {k: f.get_tensor(k) for k in f.keys()}
+    with safe_open(tmp_path/'good.safetensors', 'pt') as f:
+        header = json.loads(f.metadata()['dec_tutorial'])
+        arrays = {k: f.get_tensor(k) for k in f.keys()}
     def load(header, arrays, text=None):
-        save_file({k: v.contiguous() for k, v in arrays.items()}, tmp_path/'m.safetensors', {'dec_tutorial': text or json.dumps(header)})
+        save_file({k: v.contiguous() for k, v in arrays.items()}, tmp_path/'m.safetensors',
+                  {'dec_tutorial': text or json.dumps(header)})
         return DEC.load(tmp_path/'m.safetensors', device='cpu')
     return header, arrays, load
 
 def test_save_and_load(fitted, parts):
     model = parts[2](*parts[:2])
     np.testing.assert_array_equal(model.predict_proba(X), fitted.predict_proba(X))
-    assert model.recipe == fitted.recipe_ == tiny and (model.labels_ == fitted.labels_).all() and model.get_params()['alpha'] == 1
+    assert (model.recipe == fitted.recipe_ == tiny and (model.labels_ == fitted.labels_).all()
+            and model.get_params()['alpha'] == 1)
 
 def test_missing_truncated_and_foreign_models(fitted, tmp_path):
     f = tmp_path/'m.safetensors'
-    assert refused(lambda: DEC.load(f), 'no model file', f); assert refused(lambda: DEC.load(tmp_path), 'no model file')
+    assert refused(lambda: DEC.load(f), 'no model file', f)
+    assert refused(lambda: DEC.load(tmp_path), 'no model file')
     fitted.save(f); raw = f.read_bytes()
     save_file({'x': torch.ones(2)}, tmp_path/'foreign'); np.savez(tmp_path/'npz', x=X)
-    good = [raw[:n] for n in (0, 1, 8, 9, 100, len(raw)//2, len(raw) - 1)] + [raw + b'x', b'\xff'*8 + raw[8:]]
-    for data in [*good, b'hello', (tmp_path/'foreign').read_bytes(), (tmp_path/'npz.npz').read_bytes(), pickle.dumps(Bomb(tmp_path.parent/'trace'))]:
+    good = ([raw[:n] for n in (0, 1, 8, 9, 100, len(raw)//2, len(raw) - 1)]
+            + [raw + b'x', b'\xff'*8 + raw[8:]])
+    for data in [*good, b'hello', (tmp_path/'foreign').read_bytes(),
+                 (tmp_path/'npz.npz').read_bytes(), pickle.dumps(Bomb(tmp_path.parent/'trace'))]:
         f.write_bytes(data); assert refused(lambda: DEC.load(f), f, 'no complete model')
     torch.save(Bomb(tmp_path.parent/'trace'), f); assert refused(lambda: DEC.load(f), f)
     assert not (tmp_path.parent/'trace').exists()
 
 @pytest.mark.parametrize('change', [
-    *(dict(alpha=a) for a in ('x', None, [], -1, 0, math.nan)), *(dict(scale=s) for s in ('x', None, math.nan, math.inf, 0, -1)), *(dict(n_clusters=k) for k in ('3', 3., 4, None, -3)),
+    *(dict(alpha=a) for a in ('x', None, [], -1, 0, math.nan)),
+    *(dict(scale=s) for s in ('x', None, math.nan, math.inf, 0, -1)),
+    *(dict(n_clusters=k) for k in ('3', 3., 4, None, -3)),
     dict(format=99), *(dict(recipe=r) for r in ('fast', None, [], {}))], ids=brief)
 def test_changed_header(parts, change):
     header, arrays, load = parts
     assert refused(lambda: load(header | change, arrays), 'm.safetensors')
 
-@pytest.mark.parametrize('change', [dict(dims=5), dict(dims=[16, 8]), dict(dims=[16, 8, 4]), dict(dims='abc'), dict(unknown=1), dict(finetune=None), dict(finetune=5), dict(cluster=dict(n=3))], ids=brief)
+@pytest.mark.parametrize('change', [dict(dims=5), dict(dims=[16, 8]), dict(dims=[16, 8, 4]),
+                                    dict(dims='abc'), dict(unknown=1), dict(finetune=None),
+                                    dict(finetune=5), dict(cluster=dict(n=3))], ids=brief)
 def test_changed_recipe(parts, change):
     header, arrays, load = parts
-    assert refused(lambda: load(header | dict(recipe=header['recipe'] | change), arrays), 'm.safetensors')
+    assert refused(lambda: load(header | dict(recipe=header['recipe'] | change), arrays),
+                   'm.safetensors')
 
 def test_missing_parts(parts):
     header, arrays, load = parts
     without = lambda d, k: {a: v for a, v in d.items() if a != k}
     for k in header: assert refused(lambda: load(without(header, k), arrays), 'm.safetensors', k)
     for k in arrays: assert refused(lambda: load(header, without(arrays, k)), 'm.safetensors')
-    for text in ('null', '[]', '5', '{}', '{', '['*20_000): assert refused(lambda: load(header, arrays, text), 'm.safetensors')
+    for text in ('null', '[]', '5', '{}', '{', '['*20_000):
+        assert refused(lambda: load(header, arrays, text), 'm.safetensors')
 
 o = torch.ones
 @pytest.mark.parametrize('change', [
-    *({'head.mu': m} for m in (o(3, 4), o(4, 3), o(3), o(()), o(3, 3)*math.nan, o(3, 3, dtype=torch.bfloat16), o(3, 3, dtype=torch.float64))), dict(mu=o(3, 3)), dict(labels=o(60, 2)), dict(labels=torch.full((60,), 3)), dict(labels=-torch.ones(60)),
-    dict(labels=o(5)), dict(labels=o(0)), dict(soft_sizes=o(4)), dict(soft_sizes=o(3)*math.nan), *({'encoder.0.weight': w} for w in (o(16), o(()), o(16, 20, 1), o(16, 0), o(16, 20)*math.inf, o(15, 20))), {'encoder.0.bias': o(3)}, {'decoder.4.weight': o(20, 15)}, {'encoder.9.weight': o(2)}], ids=lambda c: ' '.join(f'{k} {tuple(v.shape)}' for k, v in c.items()))
+    *({'head.mu': m} for m in (o(3, 4), o(4, 3), o(3), o(()), o(3, 3)*math.nan,
+                               o(3, 3, dtype=torch.bfloat16), o(3, 3, dtype=torch.float64))),
+    dict(mu=o(3, 3)), dict(labels=o(60, 2)), dict(labels=torch.full((60,), 3)),
+    dict(labels=-torch.ones(60)),
+    dict(labels=o(5)), dict(labels=o(0)), dict(soft_sizes=o(4)), dict(soft_sizes=o(3)*math.nan),
+    *({'encoder.0.weight': w}
+      for w in (o(16), o(()), o(16, 20, 1), o(16, 0), o(16, 20)*math.inf, o(15, 20))),
+    {'encoder.0.bias': o(3)}, {'decoder.4.weight': o(20, 15)}, {'encoder.9.weight': o(2)}],
+                         ids=lambda c: ' '.join(f'{k} {tuple(v.shape)}' for k, v in c.items()))
 def test_changed_arrays(parts, change):
     header, arrays, load = parts
     assert refused(lambda: load(header, arrays | change), 'm.safetensors')

@@ -25,48 +25,60 @@ from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
 from dec_tutorial.training import Rows, Stage
 
-narrow = replace(get_recipe('fast'), dims=(32, 8))                                 # so that a fit takes a tenth of a second
-def small(k=3, **kw): return DEC(k, **dict(recipe=narrow, ae_iter=60, max_iter=40, update_interval=20, n_init=2, random_state=0) | kw)
+narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
+def small(k=3, **kw):
+    return DEC(k, **dict(recipe=narrow, ae_iter=60, max_iter=40, update_interval=20, n_init=2,
+                         random_state=0) | kw)
 
-@parametrize_with_checks([small(4, precision='float32')])                          # 4: one of them counts the classes it made up
+# 4: one of them counts the classes it made up
+@parametrize_with_checks([small(4, precision='float32')])
 @pytest.mark.filterwarnings('ignore')
 def test_scikit_learns_own_checks(estimator, check): check(estimator)
 
 @pytest.mark.parametrize('seed', range(3))
-def test_pipeline_on_iris(seed): # with 500 batches one setosa, the 42nd flower, goes astray on some processors
+# with 500 batches one setosa, the 42nd flower, goes astray on some processors
+def test_pipeline_on_iris(seed):
     iris = load_iris(as_frame=True)
     pipe = make_pipeline(StandardScaler(), DEC(3, random_state=seed, ae_iter=1500, max_iter=200))
     labels = pipe.fit_predict(iris.data)
     assert labels.shape == (150,) and set(labels) == {0, 1, 2}
-    assert (pipe.predict(iris.data) == labels).all() and np.allclose(pipe.predict_proba(iris.data).sum(1), 1, atol=1e-5)
+    assert ((pipe.predict(iris.data) == labels).all()
+            and np.allclose(pipe.predict_proba(iris.data).sum(1), 1, atol=1e-5))
     setosa = labels[iris.target == 0]
-    assert (setosa == setosa[0]).all() and (labels[iris.target != 0] != setosa[0]).all()      # the one class that lies apart
+    # the one class that lies apart
+    assert (setosa == setosa[0]).all() and (labels[iris.target != 0] != setosa[0]).all()
 
 def test_grid_search():
     x, y = make_blobs()
-    search = GridSearchCV(make_pipeline(StandardScaler(), small()), {'dec__n_clusters': [2, 3], 'dec__method': ['DEC', 'IDEC']}, scoring='adjusted_rand_score', cv=2).fit(x, y)
+    search = GridSearchCV(make_pipeline(StandardScaler(), small()),
+                          {'dec__n_clusters': [2, 3], 'dec__method': ['DEC', 'IDEC']},
+                          scoring='adjusted_rand_score', cv=2).fit(x, y)
     assert search.best_params_['dec__n_clusters'] == 3 and search.best_score_ > .9
 
 def test_frames_in_and_out():
     frame = load_iris(as_frame=True).data
     dec = small().set_output(transform='pandas').fit(frame)
     codes = dec.transform(frame)
-    assert list(codes.columns) == list(dec.get_feature_names_out()) == [f'dec{j}' for j in range(8)] and (codes.index == frame.index).all()
+    assert (list(codes.columns) == list(dec.get_feature_names_out())
+            == [f'dec{j}' for j in range(8)] and (codes.index == frame.index).all())
     assert list(dec.feature_names_in_) == list(frame.columns)
-    with pytest.raises(ValueError, match='feature names should match'): dec.predict(frame[frame.columns[::-1]])
+    with pytest.raises(ValueError, match='feature names should match'):
+        dec.predict(frame[frame.columns[::-1]])
 
 def test_names_survive_a_file(tmp_path):
     frame = load_iris(as_frame=True).data
     small().fit(frame).save(tmp_path/'m.safetensors')
     back = DEC.load(tmp_path/'m.safetensors')
     assert list(back.feature_names_in_) == list(frame.columns)
-    with pytest.raises(ValueError, match='feature names should match'): back.predict(frame[frame.columns[::-1]])
+    with pytest.raises(ValueError, match='feature names should match'):
+        back.predict(frame[frame.columns[::-1]])
 
 def test_subsets_get_the_same_answers():
     x, _ = make_blobs()
     dec, rows = small().fit(x), [3, 77, 150]
     assert dec.transform(x).dtype == dec.predict_proba(x).dtype == np.float32
-    assert (dec.predict(x[rows]) == dec.predict(x)[rows]).all() and np.allclose(dec.transform(x[rows]), dec.transform(x)[rows], atol=1e-6)
+    assert ((dec.predict(x[rows]) == dec.predict(x)[rows]).all()
+            and np.allclose(dec.transform(x[rows]), dec.transform(x)[rows], atol=1e-6))
 
 def test_one_cluster_is_allowed_and_none_is_not():
     x, _ = make_blobs()
@@ -80,8 +92,10 @@ def test_a_clone_is_unfitted_and_the_same():
 def test_an_autoencoder_that_learned_nothing_starts_again():
     "With steps this large most of its units die, and its loss is still and finite"
     x = StandardScaler().fit_transform(load_breast_cancer().data)
-    harsh = replace(get_recipe('fast'), dims=(64, 64, 5), features=1, finetune=Stage(1000, batch_size=6, lr=.2, average=.2))
-    with pytest.warns(UserWarning, match='worse than principal components'): fits = [DEC(2, recipe=harsh, random_state=s).fit_autoencoder(x) for s in range(3)]
+    harsh = replace(get_recipe('fast'), dims=(64, 64, 5), features=1,
+                    finetune=Stage(1000, batch_size=6, lr=.2, average=.2))
+    with pytest.warns(UserWarning, match='worse than principal components'):
+        fits = [DEC(2, recipe=harsh, random_state=s).fit_autoencoder(x) for s in range(3)]
     assert max(behind_pca(f.autoencoder_, Rows(x.astype(np.float32), f.scale_)) for f in fits) < .1
 
 def test_few_columns_get_a_lower_rate():
@@ -91,14 +105,15 @@ def test_few_columns_get_a_lower_rate():
         assert small(recipe=replace(narrow, dims=(500, 10))).fit_autoencoder(x).reconstruction_ < .5
 
 def test_empty_clusters_are_told_of():
-    x = np.repeat(np.eye(8, dtype=np.float32)[:2], 30, 0)                          # two points, thirty times each
+    x = np.repeat(np.eye(8, dtype=np.float32)[:2], 30, 0)            # two points, thirty times each
     with pytest.warns(UserWarning, match='2 of 4 clusters are empty'): dec = small(4).fit(x)
     assert len(set(dec.labels_)) == 2
 
 def test_unknown_number_of_clusters(tmp_path):
     x, y = make_blobs(n=240)
     dec = small('auto').fit(x)
-    assert dec.n_clusters_ == 3 == len(dec.cluster_centers_) and len(set(zip(dec.labels_, y))) == 3 and dec.k_curve_[1]['strength'] > .95
+    assert (dec.n_clusters_ == 3 == len(dec.cluster_centers_) and len(set(zip(dec.labels_, y))) == 3
+            and dec.k_curve_[1]['strength'] > .95)
     dec.save(tmp_path/'m.safetensors')
     assert DEC.load(tmp_path/'m.safetensors').n_clusters_ == 3
     with pytest.raises(DecError, match='too few to find'): small('auto').fit(x[:30])
@@ -114,11 +129,13 @@ def test_the_search_for_their_number_resumes(tmp_path, monkeypatch):
     monkeypatch.setattr(how_many, 'generalizability', dies)
     with pytest.raises(KeyboardInterrupt): small('auto', checkpoint=tmp_path/'c.pt').fit(x)
     again = small('auto', checkpoint=tmp_path/'c.pt').fit(x)
-    assert len(calls) == 3 + len(whole.k_curve_) - 2 and again.k_curve_ == whole.k_curve_ and (again.labels_ == whole.labels_).all()
+    assert (len(calls) == 3 + len(whole.k_curve_) - 2 and again.k_curve_ == whole.k_curve_
+            and (again.labels_ == whole.labels_).all())
     assert not list(tmp_path.iterdir())
 
 def test_no_clusters_are_told_of():
-    with pytest.warns(UserWarning, match='there may be none'): dec = small('auto').fit(np.random.default_rng(0).random((200, 16)).astype(np.float32))
+    with pytest.warns(UserWarning, match='there may be none'):
+        dec = small('auto').fit(np.random.default_rng(0).random((200, 16)).astype(np.float32))
     assert dec.n_clusters_ in {r['k'] for r in dec.k_curve_}
 
 def test_a_collapsed_fit_does_not_count(): # all points in one cluster come again, of course
@@ -129,26 +146,36 @@ def test_a_collapsed_fit_does_not_count(): # all points in one cluster come agai
 def test_streams(tmp_path):
     x, _ = make_blobs(n=300)
     dec = small().partial_fit(x[:200])
-    assert (dec.labels_ == small().fit(x[:200]).labels_).all()                     # the first portion is a fit
+    assert (dec.labels_ == small().fit(x[:200]).labels_).all()          # the first portion is a fit
     centres = dec.cluster_centers_.copy()
     for part in (x[200:250], x[250:]): dec.partial_fit(part)
-    assert dec.labels_.shape == (50,) and round(float(dec.soft_sizes_.sum())) == 300 and (dec.cluster_centers_ != centres).any()
-    assert dec.n_iter_ == dec.history_['clusters'][-1][0] and [t for t, _ in dec.history_['changes']] == sorted(t for t, _ in dec.history_['changes'])
+    assert (dec.labels_.shape == (50,) and round(float(dec.soft_sizes_.sum())) == 300
+            and (dec.cluster_centers_ != centres).any())
+    assert (dec.n_iter_ == dec.history_['clusters'][-1][0]
+            and [t for t, _ in dec.history_['changes']]
+            == sorted(t for t, _ in dec.history_['changes']))
     dec.save(tmp_path/'m.safetensors')
     woken = DEC.load(tmp_path/'m.safetensors')
     assert np.allclose(woken.soft_sizes_, dec.soft_sizes_)
     for model in (dec, woken): model.partial_fit(x[:20])
-    assert woken.labels_.shape == (20,) and (woken.cluster_centers_ == dec.cluster_centers_).all()      # with the momentum of the portion before
-    again, fresh = dec.set_params(n_clusters=4).fit(x[:200]).partial_fit(x[200:]), small(4).fit(x[:200]).partial_fit(x[200:])
-    assert (again.cluster_centers_ == fresh.cluster_centers_).all()                # nothing of the stream before is left
+    # with the momentum of the portion before
+    assert woken.labels_.shape == (20,) and (woken.cluster_centers_ == dec.cluster_centers_).all()
+    again = dec.set_params(n_clusters=4).fit(x[:200]).partial_fit(x[200:])
+    fresh = small(4).fit(x[:200]).partial_fit(x[200:])
+    # nothing of the stream before is left
+    assert (again.cluster_centers_ == fresh.cluster_centers_).all()
 
 def test_a_damaged_momentum_is_no_surprise_later(tmp_path):
     x, _ = make_blobs()
     small().fit(x).partial_fit(x).save(tmp_path/'m.safetensors')
-    with safe_open(tmp_path/'m.safetensors', 'pt') as f: header, arrays = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}
-    for name, change in (('momentum.99.momentum_buffer', torch.ones(3, 8)), (next(k for k in arrays if k.startswith('momentum.')), torch.ones(2, 2)), ('momentum.x', torch.ones(()))):
+    with safe_open(tmp_path/'m.safetensors', 'pt') as f:
+        header, arrays = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}
+    for name, change in (('momentum.99.momentum_buffer', torch.ones(3, 8)),
+                         (next(k for k in arrays if k.startswith('momentum.')), torch.ones(2, 2)),
+                         ('momentum.x', torch.ones(()))):
         save_file(arrays | {name: change}, tmp_path/'bad.safetensors', header)
-        with pytest.raises(DecError, match='do not fit together'): DEC.load(tmp_path/'bad.safetensors')
+        with pytest.raises(DecError, match='do not fit together'):
+            DEC.load(tmp_path/'bad.safetensors')
 
 def test_a_stream_of_one_kind_still_teaches():
     "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
@@ -168,24 +195,29 @@ class Noisy(nn.Module):
     def __init__(self, d, *_):
         super().__init__()
         torch.manual_seed(0)
-        self.d, self.encoder, self.decoder = d, nn.Sequential(nn.Dropout(.3), nn.Linear(d, 8), nn.BatchNorm1d(8)), nn.Linear(8, d)
+        self.d, self.encoder, self.decoder = d, nn.Sequential(nn.Dropout(.3), nn.Linear(d, 8),
+                                                              nn.BatchNorm1d(8)), nn.Linear(8, d)
     def forward(self, x): return self.decoder(self.encoder(x))
 
 def test_a_network_of_ones_own():
     x, _ = make_blobs()
     dec = small(network=Noisy, ae_iter=1000).fit(x)
-    assert (dec.predict_proba(x) == dec.predict_proba(x)).all() and (dec.labels_ == dec.predict(x)).all()
-    assert (dec.predict(x[:7]) == dec.labels_[:7]).all() and dec.get_feature_names_out().shape == (8,)
+    assert ((dec.predict_proba(x) == dec.predict_proba(x)).all()
+            and (dec.labels_ == dec.predict(x)).all())
+    assert ((dec.predict(x[:7]) == dec.labels_[:7]).all()
+            and dec.get_feature_names_out().shape == (8,))
     assert all(m.training for m in dec.autoencoder_.modules())                     # as it was
     with pytest.raises(DecError, match='Noisy cannot be saved'): dec.save('nowhere')
 
 def test_what_was_fitted_is_saved_whole(tmp_path):
     "Also with numbers that are numpy's, and with an autoencoder that is no recipe's"
     x, _ = make_blobs()
-    dec = small(autoencoder=AutoEncoder(16, (12, 5), 'uniform'), max_iter=np.int64(30), tol=np.float32(0), alpha=np.float32(1)).fit(x)
+    dec = small(autoencoder=AutoEncoder(16, (12, 5), 'uniform'), max_iter=np.int64(30),
+                tol=np.float32(0), alpha=np.float32(1)).fit(x)
     dec.save(tmp_path/'m.safetensors')
     assert (DEC.load(tmp_path/'m.safetensors').predict_proba(x) == dec.predict_proba(x)).all()
-    conv = DEC(3, method='ConvDEC', network=partial(ConvAutoEncoder, channels=(2, 2, 2)), ae_iter=5, max_iter=5, random_state=0).fit(x)
+    conv = DEC(3, method='ConvDEC', network=partial(ConvAutoEncoder, channels=(2, 2, 2)), ae_iter=5,
+               max_iter=5, random_state=0).fit(x)
     with pytest.raises(DecError, match='cannot be saved'): conv.save(tmp_path/'c.safetensors')
 
 def test_a_loaded_model_goes_on_as_it_was(tmp_path):
@@ -211,39 +243,52 @@ def test_nothing_of_an_older_fit_is_left():
     dec = small().fit(x)
     centres = dec.cluster_centers_
     kept = centres.copy()
-    assert (dec.partial_fit(x).cluster_centers_ != kept).any() and (centres == kept).all()         # what was handed out does not move
+    # what was handed out does not move
+    assert (dec.partial_fit(x).cluster_centers_ != kept).any() and (centres == kept).all()
     dec.fit_autoencoder(x)
     for ask in (dec.predict, dec.transform, lambda x: dec.save('nowhere')):
         with pytest.raises(NotFittedError): ask(x)
 
-@pytest.mark.parametrize('given', [lambda x: pd.DataFrame(x.astype(float)), lambda x: x.tolist()], ids=['frame', 'list'])
+@pytest.mark.parametrize('given', [lambda x: pd.DataFrame(x.astype(float)), lambda x: x.tolist()],
+                         ids=['frame', 'list'])
 def test_callbacks_get_the_matrix(given): # whatever the user gave, and whatever transform hands out
     x, got = make_blobs()[0], []
-    dec = small(callbacks=lambda dec, x: got.append(x) or [Journey(dec, x)]).set_output(transform='pandas').fit(given(x))
+    dec = small(callbacks=lambda dec, x: got.append(x)
+                or [Journey(dec, x)]).set_output(transform='pandas').fit(given(x))
     [seen], [way] = got, dec.callbacks_
     assert isinstance(seen, np.ndarray) and seen.dtype == np.float32 and (seen == x).all()
     assert way.t[-1] == dec.n_iter_ and (way.q[-1].argmax(1).numpy() == dec.labels_[way.rows]).all()
-    again, plain = small(method='Aljalbout').set_output(transform='pandas').fit(given(x)), small(method='Aljalbout').fit(x)     # its callback asks for codes
-    assert (again.cluster_centers_ == plain.cluster_centers_).all() and (again.labels_ == plain.labels_).all()
+    # its callback asks for codes
+    again = small(method='Aljalbout').set_output(transform='pandas').fit(given(x))
+    plain = small(method='Aljalbout').fit(x)
+    assert ((again.cluster_centers_ == plain.cluster_centers_).all()
+            and (again.labels_ == plain.labels_).all())
 
 def test_backprop_needs_a_method_for_it():
     for method in ('IDEC', 'VaDE', 'DEC-DA'):
-        with pytest.raises(DecError, match='backprop=False'): small(method=method, backprop=False).fit(make_blobs()[0])
+        with pytest.raises(DecError, match='backprop=False'):
+            small(method=method, backprop=False).fit(make_blobs()[0])
 
 def test_further_points_are_of_the_same_kind():
     x, _ = make_blobs()
-    with pytest.raises(DecError, match='sparse and the other dense'): small().fit(x, more=sparse.csr_matrix(x))
+    with pytest.raises(DecError, match='sparse and the other dense'):
+        small().fit(x, more=sparse.csr_matrix(x))
 
 @pytest.mark.parametrize('method', ['DCN', 'Aljalbout'])
 def test_watching_a_method_does_not_change_it(method):
     x, _ = make_blobs()
-    plain, watched = small(method=method).fit(x), small(method=method, callbacks=[Snapshots()]).fit(x)
-    assert (plain.cluster_centers_ == watched.cluster_centers_).all() and (plain.labels_ == watched.labels_).all()
+    plain = small(method=method).fit(x)
+    watched = small(method=method, callbacks=[Snapshots()]).fit(x)
+    assert ((plain.cluster_centers_ == watched.cluster_centers_).all()
+            and (plain.labels_ == watched.labels_).all())
     assert len(watched.callbacks_) == 2 and not small(method=method, callbacks=()).fit(x).callbacks_
 
-@pytest.mark.parametrize('name, value', [('callbacks', Snapshots()), ('callbacks', [1]), ('loss', 'kl'), ('start', 'x'), ('augment', 'x'), ('cluster', 'x'), ('checkpoint', 3)])
+@pytest.mark.parametrize('name, value',
+                         [('callbacks', Snapshots()), ('callbacks', [1]), ('loss', 'kl'),
+                          ('start', 'x'), ('augment', 'x'), ('cluster', 'x'), ('checkpoint', 3)])
 def test_what_is_of_the_wrong_kind_is_told_at_once(name, value):
-    with pytest.raises(DecError, match=f'^{name} must be'): small(**{name: value}).fit_autoencoder(make_blobs()[0])
+    with pytest.raises(DecError, match=f'^{name} must be'):
+        small(**{name: value}).fit_autoencoder(make_blobs()[0])
 
 def test_the_random_state_of_the_session_is_left_alone():
     x, _ = make_blobs()
@@ -254,12 +299,14 @@ def test_the_random_state_of_the_session_is_left_alone():
 
 def test_a_loaded_model_is_the_same_job(tmp_path):
     x, _ = make_blobs()
-    for args in (dict(method='IDEC', train_rows=50), dict(recipe=replace(narrow, update_interval_text=7), update_interval=None)):
+    for args in (dict(method='IDEC', train_rows=50),
+                 dict(recipe=replace(narrow, update_interval_text=7), update_interval=None)):
         given = sparse.csr_matrix(x) if 'recipe' in args else x
         dec = small(**args).fit(given)
-        dec.set_params(alpha=5.).save(tmp_path/'m.safetensors')                    # set, but not fitted
+        dec.set_params(alpha=5.).save(tmp_path/'m.safetensors')                # set, but not fitted
         loaded = DEC.load(tmp_path/'m.safetensors')
-        assert (loaded.predict_proba(x) == dec.predict_proba(x)).all() and (clone(loaded).fit(given).labels_ == dec.labels_).all()
+        assert ((loaded.predict_proba(x) == dec.predict_proba(x)).all()
+                and (clone(loaded).fit(given).labels_ == dec.labels_).all())
     odd = small(recipe=replace(narrow, dims=tuple(np.array([12, 5])))).fit(x)
     odd.save(tmp_path/'m.safetensors')
     assert (DEC.load(tmp_path/'m.safetensors').predict(x) == odd.labels_).all()
@@ -275,5 +322,7 @@ def test_what_float32_would_forget_is_told():
     small().fit(x - x.mean(0))
 
 def test_what_is_given_goes_before_the_method():
-    assert DEC(method='DCN')._use.train_centroids is False and DEC(method='DCN', train_centroids=True)._use.train_centroids is True
-    assert DEC(method='DCN', callbacks=())._use.callbacks == () and DEC(method='IDEC', keep_decoder=False)._use.keep_decoder is False
+    assert (DEC(method='DCN')._use.train_centroids is False
+            and DEC(method='DCN', train_centroids=True)._use.train_centroids is True)
+    assert (DEC(method='DCN', callbacks=())._use.callbacks == ()
+            and DEC(method='IDEC', keep_decoder=False)._use.keep_decoder is False)

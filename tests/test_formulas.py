@@ -1,4 +1,5 @@
-"Every formula against something independent: loops over plain floats, SciPy, automatic differentiation, 50-digit arithmetic, brute force"
+"""Every formula against something independent: loops over plain floats, SciPy, automatic
+differentiation, 50-digit arithmetic, brute force"""
 import itertools, math
 import mpmath as mp, numpy as np, pytest, scipy.stats, torch
 from hypothesis import example, given, settings, strategies as st
@@ -20,7 +21,9 @@ def toy(n=12, k=4, d=3, seed=0, spread=2.): # float64 points and centroids
     g = torch.Generator().manual_seed(seed)
     return (spread*torch.randn(m, d, generator=g, dtype=torch.float64) for m in (n, k))
 
-def some_p(n=12, k=4): return torch.softmax(3*torch.randn(n, k, generator=torch.Generator().manual_seed(9), dtype=torch.float64), 1)
+def some_p(n=12, k=4):
+    return torch.softmax(3*torch.randn(n, k, generator=torch.Generator().manual_seed(9),
+                                       dtype=torch.float64), 1)
 
 # --- equation 1 ---
 
@@ -39,7 +42,9 @@ def test_soft_assign_is_equation_1(alpha):
     torch.testing.assert_close(log_soft_assign(z, mu, alpha), q.log(), rtol=1e-10, atol=1e-12)
 
 @pytest.mark.parametrize('alpha', ALPHAS)
-def test_soft_assign_is_students_t(alpha): # in one dimension the kernel is SciPy's density of Student's t with alpha degrees of freedom, or the normal's
+# in one dimension the kernel is SciPy's density of Student's t with alpha degrees of freedom, or
+# the normal's
+def test_soft_assign_is_students_t(alpha):
     z, mu = toy(d=1)
     x = (z - mu.T).numpy()
     pdf = scipy.stats.norm.pdf(x) if math.isinf(alpha) else scipy.stats.t.pdf(x, df=alpha)
@@ -65,14 +70,15 @@ def test_target_is_equation_3():
     q = soft_assign(*toy())
     f = [sum(c) for c in zip(*q.tolist())]
     naive = normalised([[v*v/s for v, s in zip(r, f)] for r in q.tolist()])
-    torch.testing.assert_close(target_distribution(q), torch.tensor(naive, dtype=torch.float64), rtol=1e-12, atol=0)
+    torch.testing.assert_close(target_distribution(q), torch.tensor(naive, dtype=torch.float64),
+                               rtol=1e-12, atol=0)
 
 def test_target_is_a_constant():
     z, mu = (t.requires_grad_() for t in toy())
     q = soft_assign(z, mu)
     p = target_distribution(q)
     assert q.requires_grad and not p.requires_grad
-    kl_loss(p, q).backward()                                               # and the loss still reaches both through q
+    kl_loss(p, q).backward()                             # and the loss still reaches both through q
     assert z.grad.abs().sum() > 0 and mu.grad.abs().sum() > 0
 
 @pytest.mark.parametrize('left', [0., 1e-45, 1e-38, 1e-30]) # 1e-45: float32's smallest number
@@ -90,7 +96,8 @@ def test_target_refuses_a_vector():
 def test_kl_loss_is_scipys_entropy():
     q, p = soft_assign(*toy()), some_p()
     p[0] = torch.tensor([0, 1, 0, 0])                                      # 0 log 0 is 0
-    assert kl_loss(p, q).item() == pytest.approx(scipy.stats.entropy(p, q, axis=1).mean(), rel=1e-12)
+    assert kl_loss(p, q).item() == pytest.approx(scipy.stats.entropy(p, q, axis=1).mean(),
+                                                 rel=1e-12)
     assert kl_loss(q, q).item() == pytest.approx(0, abs=1e-15)
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
@@ -121,7 +128,8 @@ def float64_problem(draw): # n, k, d of every size, alpha, and a generator for m
     return *toy(n, k, d, seed, spread), draw(st.sampled_from(ALPHAS)), np.random.default_rng(seed)
 
 def is_distribution(q, tol):
-    return bool((q >= 0).all() and (q <= 1 + tol).all() and (q.double().sum(1) - 1).abs().max() <= tol)
+    return bool((q >= 0).all() and (q <= 1 + tol).all()
+                and (q.double().sum(1) - 1).abs().max() <= tol)
 
 @few
 @given(float64_problem())
@@ -129,7 +137,8 @@ def test_rows_are_distributions(problem):
     z, mu, alpha, _ = problem
     for dtype, tol in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         q = soft_assign(z.to(dtype), mu.to(dtype), alpha)
-        assert q.dtype == dtype and is_distribution(q, tol) and is_distribution(target_distribution(q), tol)
+        assert (q.dtype == dtype and is_distribution(q, tol)
+                and is_distribution(target_distribution(q), tol))
 
 @few
 @given(float64_problem())
@@ -138,54 +147,74 @@ def test_names_of_clusters_do_not_matter(problem):
     perm = torch.from_numpy(rng.permutation(len(mu)))
     q, permuted = soft_assign(z, mu, alpha), soft_assign(z, mu[perm], alpha)
     torch.testing.assert_close(permuted, q[:, perm], rtol=1e-12, atol=0)
-    torch.testing.assert_close(target_distribution(permuted), target_distribution(q)[:, perm], rtol=1e-12, atol=0)
+    torch.testing.assert_close(target_distribution(permuted), target_distribution(q)[:, perm],
+                               rtol=1e-12, atol=0)
 
 @few
 @given(float64_problem())
 def test_only_distances_matter(problem):
     z, mu, alpha, rng = problem
     d = z.shape[1]
-    turn, shift = torch.from_numpy(np.linalg.qr(rng.standard_normal((d, d)))[0]), torch.from_numpy(rng.uniform(-9, 9, d))
+    turn = torch.from_numpy(np.linalg.qr(rng.standard_normal((d, d)))[0])
+    shift = torch.from_numpy(rng.uniform(-9, 9, d))
     q = soft_assign(z, mu, alpha)
-    for moved in (soft_assign(z + shift, mu + shift, alpha), soft_assign(z @ turn, mu @ turn, alpha)):
+    for moved in (soft_assign(z + shift, mu + shift, alpha),
+                  soft_assign(z @ turn, mu @ turn, alpha)):
         torch.testing.assert_close(moved, q, rtol=0, atol=1e-9)
-        torch.testing.assert_close(target_distribution(moved), target_distribution(q), rtol=0, atol=1e-9)
+        torch.testing.assert_close(target_distribution(moved), target_distribution(q), rtol=0,
+                                   atol=1e-9)
 
 # --- float32 at its worst, against 50 digits ---
 
-def cells(lo, hi): return st.builds(lambda s, m, e: np.float32(s*m*10.**e), st.sampled_from((-1, 1)), st.floats(1, 9), st.integers(lo, hi))
+def cells(lo, hi):
+    return st.builds(lambda s, m, e: np.float32(s*m*10.**e), st.sampled_from((-1, 1)),
+                     st.floats(1, 9), st.integers(lo, hi))
 
 @st.composite
-def float32_problem(draw): # every cell its own magnitude between 1e-30 and 1e30, or all the same; zeros; points on their centroid, one float32 beside it, or sharing one coordinate
-    lo, hi = draw(st.sampled_from([(-30, 30), (-4, 12)]) | st.sampled_from([(e, e) for e in range(-30, 31, 5)]))
+# every cell its own magnitude between 1e-30 and 1e30, or all the same; zeros; points on their
+# centroid, one float32 beside it, or sharing one coordinate
+def float32_problem(draw):
+    lo, hi = draw(st.sampled_from([(-30, 30), (-4, 12)])
+                  | st.sampled_from([(e, e) for e in range(-30, 31, 5)]))
     some = st.just(np.float32(0)) | cells(lo, hi)
-    z, mu = draw(arrays(np.float32, (4, 2), elements=some, fill=st.nothing())), draw(arrays(np.float32, (3, 2), elements=some, fill=st.nothing()))
-    if draw(st.booleans()): z[0], z[1], z[2, 0] = mu[0], np.nextafter(mu[0], np.float32(0)), mu[0, 0]
+    z = draw(arrays(np.float32, (4, 2), elements=some, fill=st.nothing()))
+    mu = draw(arrays(np.float32, (3, 2), elements=some, fill=st.nothing()))
+    if draw(st.booleans()):
+        z[0], z[1], z[2, 0] = mu[0], np.nextafter(mu[0], np.float32(0)), mu[0, 0]
     return torch.from_numpy(z), torch.from_numpy(mu), draw(st.sampled_from([.1, 1., 100.]))
 
 def exactly(z, mu, p, alpha):
-    "q and p of equations 1 and 3, then (gradient, what float32 may miss of it) of equations 4 and 5: in 50 digits, given out as floats"
+    """q and p of equations 1 and 3, then (gradient, what float32 may miss of it) of equations 4
+    and 5: in 50 digits, given out as floats"""
     with mp.workdps(50):
-        z, mu, p, a = *(np.vectorize(mp.mpf, otypes='O')(t.double()) for t in (z, mu, p)), mp.mpf(alpha)
+        z, mu, p, a = (*(np.vectorize(mp.mpf, otypes='O')(t.double()) for t in (z, mu, p)),
+                       mp.mpf(alpha))
         diff = z[:, None] - mu                                             # (n, k, d)
         t = 1 + (diff**2).sum(2)/a
         q = (w := t**(-(a + 1)/2))/w.sum(1, keepdims=True)
         target = (w := q**2/q.sum(0))/w.sum(1, keepdims=True)
         pull = ((a + 1)/a/t)[..., None]*diff
-        # p - q cancels, so errors are shares of p + q; and nothing can be asked below float32's smallest normal number
-        term, slack = (p - q)[..., None]*pull, (2.**-20*(p + q) + 1e-37)[..., None]*abs(pull) + 1e-37
-        return [v.astype(float) for v in (q, target, term.sum(1), slack.sum(1), -term.sum(0), slack.sum(0))]
+        # p - q cancels, so errors are shares of p + q; and nothing can be asked below float32's
+        # smallest normal number
+        term = (p - q)[..., None]*pull
+        slack = (2.**-20*(p + q) + 1e-37)[..., None]*abs(pull) + 1e-37
+        return [v.astype(float)
+                for v in (q, target, term.sum(1), slack.sum(1), -term.sum(0), slack.sum(0))]
 
 @few
-@example((torch.tensor([[1e10, 4], [1e10, 3], [0, 0], [-7, 1]]), torch.tensor([[1e10, 3], [-3e3, 4e3], [5, 6]]), 1.)) # ‖z‖² - 2zμ + ‖μ‖² takes 4 for 3 here
+# ‖z‖² - 2zμ + ‖μ‖² takes 4 for 3 here
+@example((torch.tensor([[1e10, 4], [1e10, 3], [0, 0], [-7, 1]]),
+          torch.tensor([[1e10, 3], [-3e3, 4e3], [5, 6]]), 1.))
 @given(float32_problem())
 def test_float32_of_any_magnitude_agrees_with_50_digits(problem):
     z, mu, alpha = problem
-    q = soft_assign(z.repeat(7, 1), mu, alpha)[:4]                         # from 26 points on, cdist would rather subtract squares
+    # from 26 points on, cdist would rather subtract squares
+    q = soft_assign(z.repeat(7, 1), mu, alpha)[:4]
     p = target_distribution(q)
     q_true, p_true, *_ = exactly(z, mu, p, alpha)
     assert is_distribution(q, 1e-6) and is_distribution(p, 1e-6)
-    # Negligible, beside the largest term of a row, which is at least 1/3: q below 1.2e-38, where float32 itself gives up, and p, made of q squared, below 1e-30
+    # Negligible, beside the largest term of a row, which is at least 1/3: q below 1.2e-38, where
+    # float32 itself gives up, and p, made of q squared, below 1e-30
     np.testing.assert_allclose(q, q_true, rtol=1e-6, atol=1.2e-38)
     np.testing.assert_allclose(p, p_true, rtol=1e-5, atol=1e-30)
 
@@ -202,14 +231,16 @@ def test_float32_gradients_of_any_magnitude_agree_with_50_digits(gradients, prob
 
 @pytest.mark.parametrize('gradients', [autograd, kl_gradients])
 def test_a_large_common_shift_costs_nothing_in_float32(gradients):
-    # Eighths up to 8, far from the origin: every coordinate is exact in float32, ‖z‖² - 2zμ + ‖μ‖² would be noise
+    # Eighths up to 8, far from the origin: every coordinate is exact in float32, ‖z‖² - 2zμ + ‖μ‖²
+    # would be noise
     g = torch.Generator().manual_seed(0)
     z, mu = (torch.randint(-64, 65, (m, 3), generator=g).float()/8 for m in (20, 4))
     shift = torch.tensor([2.**20, -2.**20, 2.**19])
     assert torch.equal((z + shift) - shift, z)
     q, p = soft_assign(z, mu), target_distribution(soft_assign(z, mu))
     assert torch.equal(soft_assign(z + shift, mu + shift), q)
-    for far, near in zip(gradients(z + shift, mu + shift, p, 1.), gradients(z, mu, p, 1.)): torch.testing.assert_close(far, near, rtol=1e-5, atol=1e-5)
+    for far, near in zip(gradients(z + shift, mu + shift, p, 1.), gradients(z, mu, p, 1.)):
+        torch.testing.assert_close(far, near, rtol=1e-5, atol=1e-5)
 
 # --- memory ---
 
@@ -221,8 +252,9 @@ def test_soft_assign_never_builds_n_k_d():
     def forward_backward(f, n, k=50, d=200):
         z, mu = torch.randn(n, d, requires_grad=True), torch.randn(k, d, requires_grad=True)
         return allocated(lambda: f(z, mu).square().sum().backward()), n*k*d*8
-    got, cube = forward_backward(lambda z, mu: torch.softmax(-(z[:, None] - mu).square().sum(2), 1), 100)
-    assert got > cube                                                      # the meter sees it where someone does build it
+    got, cube = forward_backward(lambda z, mu: torch.softmax(-(z[:, None] - mu).square().sum(2), 1),
+                                 100)
+    assert got > cube                                # the meter sees it where someone does build it
     got, cube = forward_backward(soft_assign, 20_000)
     assert got < cube/5, f'{got/2**20:.0f} MiB'
 
@@ -230,18 +262,26 @@ def test_soft_assign_never_builds_n_k_d():
 
 def brute_force(y, c): # the best of all one-to-one maps; the smaller side is mapped into the larger
     ys, cs = sorted(set(y)), sorted(set(c))
-    small, large, pairs = (cs, ys, list(zip(c, y))) if len(cs) <= len(ys) else (ys, cs, list(zip(y, c)))
-    return max(sum(dict(zip(small, m))[a] == b for a, b in pairs) for m in itertools.permutations(large, len(small)))/len(y)
+    small, large, pairs = ((cs, ys, list(zip(c, y))) if len(cs) <= len(ys)
+                           else (ys, cs, list(zip(y, c))))
+    return max(sum(dict(zip(small, m))[a] == b for a, b in pairs)
+               for m in itertools.permutations(large, len(small)))/len(y)
 
-labellings = st.integers(1, 25).flatmap(lambda n: st.tuples(*(st.lists(st.sampled_from(names), min_size=n, max_size=n) for names in ([0, 2, 3, 7, 9], [-1, 4, 5, 6, 8]))))
+labellings = st.integers(1, 25).flatmap(
+    lambda n: st.tuples(*(st.lists(st.sampled_from(names), min_size=n, max_size=n)
+                          for names in ([0, 2, 3, 7, 9], [-1, 4, 5, 6, 8]))))
 
 @few
 @given(labellings)
-def test_accuracy_is_the_best_of_all_maps(labels): # as many clusters as classes, more, or fewer; names with gaps
+# as many clusters as classes, more, or fewer; names with gaps
+def test_accuracy_is_the_best_of_all_maps(labels):
     y, c = labels
-    assert cluster_accuracy(y, c) == pytest.approx(brute_force(y, c), abs=1e-12) and cluster_accuracy(c, y) == pytest.approx(cluster_accuracy(y, c))
-    majority = sum(max(sum(a == l and b == j for a, b in zip(y, c)) for l in y) for j in set(c))/len(y)
-    assert purity(y, c) == pytest.approx(majority) and purity(y, c) >= cluster_accuracy(y, c) - 1e-12
+    assert (cluster_accuracy(y, c) == pytest.approx(brute_force(y, c), abs=1e-12)
+            and cluster_accuracy(c, y) == pytest.approx(cluster_accuracy(y, c)))
+    majority = sum(max(sum(a == l and b == j for a, b in zip(y, c)) for l in y)
+                   for j in set(c))/len(y)
+    assert (purity(y, c) == pytest.approx(majority)
+            and purity(y, c) >= cluster_accuracy(y, c) - 1e-12)
 
 @few
 @given(labellings)
@@ -250,11 +290,13 @@ def test_nmi_by_hand(labels): # NMI = I(l, c) / ½(H(l) + H(c)), section 5.5
     share = lambda v: [v.count(a)/len(v) for a in set(v)]
     h = lambda v: -sum(s*math.log(s) for s in share(v))
     mutual = h(y) + h(c) - h(list(zip(y, c)))
-    assert scores(y, c)['nmi'] == pytest.approx(mutual/((h(y) + h(c))/2) if h(y) + h(c) else 1, abs=1e-9)
+    assert scores(y, c)['nmi'] == pytest.approx(mutual/((h(y) + h(c))/2) if h(y) + h(c) else 1,
+                                                abs=1e-9)
 
 def test_more_clusters_than_classes_is_punished_by_accuracy_alone():
-    y = ['a', 'a', 'b', 'b']                                               # two clusters may not share a name
-    assert cluster_accuracy(y, [0, 1, 2, 3]) == .5 and purity(y, [0, 1, 2, 3]) == 1 and cluster_accuracy(y, [5, 5, 5, 5]) == .5
+    y = ['a', 'a', 'b', 'b']                                     # two clusters may not share a name
+    assert (cluster_accuracy(y, [0, 1, 2, 3]) == .5 and purity(y, [0, 1, 2, 3]) == 1
+            and cluster_accuracy(y, [5, 5, 5, 5]) == .5)
 
 @pytest.mark.parametrize('y, c', [([0, 1], [0]), ([[0, 1]], [[0, 1]]), (0, 0), ([], [])])
 def test_metrics_refuse(y, c):
@@ -264,7 +306,8 @@ def test_metrics_refuse(y, c):
 # ---- one loop, many losses: what is handed to DEC
 def variant(**kw): # a short run on blobs
     x, y = make_blobs(200, 8, 3)
-    return x, DEC(3, ae_iter=30, max_iter=30, update_interval=10, tol=0, random_state=0, precision='float32', **kw).fit(x)
+    return x, DEC(3, ae_iter=30, max_iter=30, update_interval=10, tol=0, random_state=0,
+                  precision='float32', **kw).fit(x)
 
 def test_the_loss_is_handed_in():
     x, usual = variant()
@@ -289,8 +332,10 @@ def test_parts_can_be_frozen():
     begun = DEC(3, ae_iter=30, random_state=0, precision='float32').fit_autoencoder(x)
     start = kmeans_start(torch.from_numpy(begun.start_codes_), 3, seed=0)['mu'].numpy()
     np.testing.assert_array_equal(fixed.cluster_centers_, start)
-    assert np.abs(usual.cluster_centers_ - start).max() > 0 and np.abs(fixed.transform(x) - begun.start_codes_).max() > 0
-    with pytest.raises(DecError, match='every parameter is frozen'): variant(train_centroids=False, backprop=False)
+    assert (np.abs(usual.cluster_centers_ - start).max() > 0
+            and np.abs(fixed.transform(x) - begun.start_codes_).max() > 0)
+    with pytest.raises(DecError, match='every parameter is frozen'):
+        variant(train_centroids=False, backprop=False)
 
 def test_the_decoder_can_be_kept():
     weights = lambda d: d.autoencoder_.decoder[-1].weight.detach().numpy()
@@ -300,15 +345,19 @@ def test_the_decoder_can_be_kept():
 
 def test_target_assignment_and_start_are_handed_in(tmp_path):
     first = lambda z, k, n_init, seed: dict(mu=z[:k], labels=torch.zeros(len(z), dtype=torch.long))
-    x, run = variant(start=first, target=one_hot_target, assign=lambda z, mu, alpha: soft_assign(z, mu, 5.), train_centroids=False)
+    x, run = variant(start=first, target=one_hot_target,
+                     assign=lambda z, mu, alpha: soft_assign(z, mu, 5.), train_centroids=False)
     assert (run.kmeans_labels_ == 0).all()
     np.testing.assert_allclose(run.cluster_centers_, run.start_codes_[:3], atol=1e-6)
-    np.testing.assert_allclose(run.predict_proba(x), soft_assign(torch.from_numpy(run.transform(x)), torch.from_numpy(run.cluster_centers_), 5.), atol=1e-6)
+    np.testing.assert_allclose(run.predict_proba(x),
+                               soft_assign(torch.from_numpy(run.transform(x)),
+                                           torch.from_numpy(run.cluster_centers_), 5.), atol=1e-6)
     with pytest.raises(DecError, match='cannot be saved'): run.save(tmp_path/'m')
 
 def test_a_variant_has_its_own_checkpoint(tmp_path):
     x, _ = make_blobs(200, 8, 3)
-    dec = lambda **kw: DEC(3, ae_iter=5, max_iter=10, random_state=0, checkpoint=tmp_path/'c.pt', **kw)
+    dec = lambda **kw: DEC(3, ae_iter=5, max_iter=10, random_state=0, checkpoint=tmp_path/'c.pt',
+                           **kw)
     class Stop(Callback):
         def after_batch(self, trainer): raise RuntimeError('killed')
     with pytest.raises(RuntimeError): dec(callbacks=[Stop()]).fit(x)

@@ -7,51 +7,67 @@ import pytest, yaml
 from conftest import Child, root
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
-seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))                   # under 60 on an idle machine; others are twice as slow, or busy
+# under 60 on an idle machine; others are twice as slow, or busy
+seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))
 notebooks = pytest.mark.parametrize('path', nbs, ids=lambda p: p.stem)
-numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()], ids=lambda p: p.stem)
+numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()],
+                                   ids=lambda p: p.stem)
 unseen = {'hide', 'slow', 'cuda', 'notest', 'eval: false', 'output: false', 'include: false'}
 
 @cache
 def cells(path, kind=None):
     "(number, source, cell) of the cells of a kind"
-    return [(i, ''.join(c['source']), c) for i, c in enumerate(json.loads(path.read_text(encoding='utf-8'))['cells']) if kind in (None, c['cell_type'])]
+    return [(i, ''.join(c['source']), c)
+            for i, c in enumerate(json.loads(path.read_text(encoding='utf-8'))['cells'])
+            if kind in (None, c['cell_type'])]
 
 def directives(src): return {m.strip() for m in re.findall(r'^#\|(.*)$', src, re.M)}
 def names(src): return {d.split(':')[0] for d in directives(src)}
-def figures(path): return [(i, src, c) for i, src, c in cells(path, 'code') if 'fig-cap' in names(src)]
-def pngs(cell): return [''.join(o['data']['image/png']) for o in cell['outputs'] if 'image/png' in o.get('data', {})]
+def figures(path):
+    return [(i, src, c) for i, src, c in cells(path, 'code') if 'fig-cap' in names(src)]
+def pngs(cell):
+    return [''.join(o['data']['image/png']) for o in cell['outputs']
+            if 'image/png' in o.get('data', {})]
 
 def run(path, site, threads):
-    "As a user has it: the package from its wheel, an empty folder around the notebook, and nothing that only developers install"
+    """As a user has it: the package from its wheel, an empty folder around the notebook, and
+    nothing that only developers install"""
     import torch
     from configparser import ConfigParser
     from nbdev.test import test_nb as run_nb
     from threadpoolctl import threadpool_limits
     for name in [m for m in sys.modules if m.split('.')[0] == 'dec_tutorial']: del sys.modules[name]
-    for name in ('nbdev', 'hypothesis', 'mpmath', 'skimage', 'clustpy', 'tensorboard', 'torch.utils.tensorboard'): sys.modules[name] = None
-    sys.path.insert(0, str(site)); os.environ.update(PYTHONPATH=str(site), OMP_NUM_THREADS=str(threads))
+    for name in ('nbdev', 'hypothesis', 'mpmath', 'skimage', 'clustpy', 'tensorboard',
+                 'torch.utils.tensorboard'):
+        sys.modules[name] = None
+    sys.path.insert(0, str(site))
+    os.environ.update(PYTHONPATH=str(site), OMP_NUM_THREADS=str(threads))
     torch.set_num_threads(threads); threadpool_limits(threads)
     cfg = ConfigParser(delimiters=['=']); cfg.read(root/'settings.ini', encoding='utf-8')
     alone = shutil.copy(path, Path.cwd())
     cpu = time.process_time()
-    ok, took = run_nb(Path(alone), skip_flags=cfg['DEFAULT']['tst_flags'].split(), basepath=Path.cwd())
+    ok, took = run_nb(Path(alone), skip_flags=cfg['DEFAULT']['tst_flags'].split(),
+                      basepath=Path.cwd())
     import dec_tutorial
     assert dec_tutorial.__file__.startswith(str(site)), dec_tutorial.__file__
     print(f'{took:.1f} s, {time.process_time() - cpu:.1f} s of the processor')
     raise SystemExit(not ok)
 
-all_cores = ('12_figures', '14_ablations', '15_mistakes', '31_performance')        # long, or measuring times: one after the other, with every core
+# long, or measuring times: one after the other, with every core
+all_cores = ('12_figures', '14_ablations', '15_mistakes', '31_performance')
 cores = min(int(os.environ['OMP_NUM_THREADS']), os.cpu_count() or 1, 8)
 
 @pytest.fixture(scope='session')
 def runs(request, built, tmp_path_factory):
-    "What became of every notebook that is wanted; all but `all_cores` run side by side, a thread each"
-    wanted = [i.callspec.params['path'] for i in request.session.items if i.originalname == 'test_runs']
+    """What became of every notebook that is wanted; all but `all_cores` run side by side, a
+    thread each"""
+    wanted = [i.callspec.params['path'] for i in request.session.items
+              if i.originalname == 'test_runs']
     folders = {p: tmp_path_factory.mktemp(p.stem) for p in wanted}
     def go(path, threads=1):
         (folders[path]/'here').mkdir()
-        return path, Child(folders[path], folders[path]/'here', run, path, built[2], threads).finish(seconds)
+        return path, Child(folders[path], folders[path]/'here', run, path, built[2],
+                           threads).finish(seconds)
     together = [p for p in wanted if p.stem not in all_cores]
     with ThreadPoolExecutor(cores) as pool: done = dict(pool.map(go, together))
     return done | dict(go(p, cores) for p in wanted if p.stem in all_cores)
@@ -65,35 +81,48 @@ def test_runs(path, runs, capsys):
 
 @notebooks
 def test_title_and_promise(path):
-    assert re.fullmatch(r'# [^\n]+\n\n> [^\n]+(\n\n- format: revealjs)?\s*', cells(path, 'markdown')[0][1]) and cells(path)[0][2]['cell_type'] == 'markdown'
+    assert (re.fullmatch(r'# [^\n]+\n\n> [^\n]+(\n\n- format: revealjs)?\s*',
+                         cells(path, 'markdown')[0][1])
+            and cells(path)[0][2]['cell_type'] == 'markdown')
 
 @numbered
 def test_sections_and_name(path):
     text = '\n'.join(src for _, src, _ in cells(path, 'markdown'))
     found = re.findall(r'^## (Summary|Exercises|References)$', text, re.M)
     assert found == ['Summary', 'Exercises', 'References']
-    assert re.findall(r'^## Check yourself$|<summary>Answers</summary>', text, re.M) == ['## Check yourself', '<summary>Answers</summary>']
-    exported = re.findall(r'^#\| *default_exp (\S+)', '\n'.join(src for _, src, _ in cells(path, 'code')), re.M)
+    assert re.findall(r'^## Check yourself$|<summary>Answers</summary>', text,
+                      re.M) == ['## Check yourself', '<summary>Answers</summary>']
+    exported = re.findall(r'^#\| *default_exp (\S+)',
+                          '\n'.join(src for _, src, _ in cells(path, 'code')), re.M)
     assert exported in ([], [path.stem[3:]])
-    assert re.search(r'export', ' '.join(d for _, src, _ in cells(path, 'code') for d in directives(src))) is None or exported
+    assert re.search(r'export', ' '.join(d for _, src, _ in cells(path, 'code')
+                                         for d in directives(src))) is None or exported
 
 @notebooks
 def test_is_in_the_sidebar(path):
-    listed = yaml.safe_load((root/'nbs'/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']['contents']
+    listed = yaml.safe_load(
+        (root/'nbs'/'sidebar.yml').read_text(encoding='utf-8'))['website']['sidebar']['contents']
     assert path.name in [f for section in listed for f in section['contents']]
 
 @notebooks
-def test_cells_are_short(path):
-    assert [(i, len(src.splitlines())) for i, src, _ in cells(path) if len(src.splitlines()) > 40] == []
+def test_cells_are_short_and_narrow(path): # as a page is read
+    assert [(i, len(src.splitlines())) for i, src, _ in cells(path)
+            if len(src.splitlines()) > 40] == []
+    assert [(i, line) for i, src, _ in cells(path, 'code') for line in src.splitlines()
+            if len(line) > 100 and not line.startswith('#|')] == []
 
 @notebooks
 def test_figures_are_described(path):
     for i, src, _ in figures(path):
         d = {k: yaml.safe_load(v) for k, v in re.findall(r'^#\| *([\w-]+): *(.+)$', src, re.M)}
-        assert re.fullmatch(r'fig-[\w-]+', d.get('label', '')) and len(d['fig-cap']) > 10 and len(d.get('fig-alt', '')) > 30, (i, d)
-    labels = [l for _, src, _ in cells(path, 'code') for l in re.findall(r'^#\| *label: *(\S+)', src, re.M)]
+        assert (re.fullmatch(r'fig-[\w-]+', d.get('label', '')) and len(d['fig-cap']) > 10
+                and len(d.get('fig-alt', '')) > 30), (i, d)
+    labels = [l for _, src, _ in cells(path, 'code')
+              for l in re.findall(r'^#\| *label: *(\S+)', src, re.M)]
     assert len(labels) == len(set(labels))
-    for i, src, c in cells(path, 'code'): assert not pngs(c) or 'fig-cap' in names(src) or 'alt=' in src, f'cell {i} draws a picture without a description'
+    for i, src, c in cells(path, 'code'):
+        assert (not pngs(c) or 'fig-cap' in names(src)
+                or 'alt=' in src), f'cell {i} draws a picture without a description'
 
 @notebooks
 def test_every_cell_has_a_name_of_its_own(path):
@@ -104,7 +133,9 @@ def test_every_cell_has_a_name_of_its_own(path):
 def test_says_what_it_takes(path):
     "Under the badge: minutes to read, time to run, what to read before"
     badge = cells(path)[1][1]
-    assert path.name in badge and re.search(r'\*About \d+ minutes to read, .+ to run on one processor core\. (Builds on \[|The first page).*\.\*$', badge)
+    assert (path.name in badge
+            and re.search(r'\*About \d+ minutes to read, .+ to run on one processor core\. (Builds '
+                          r'on \[|The first page).*\.\*$', badge))
     earlier = re.findall(r'\]\((\d\d)_', badge)
     assert all(e < path.name[:2] for e in earlier) and (earlier or path.name.startswith('00'))
 
@@ -114,8 +145,10 @@ def expects_output(src):
     except SyntaxError: return None                                               # shell commands
     if not body or not isinstance(body[-1], ast.Expr) or src.rstrip().endswith(';'): return None
     last = body[-1].value
-    if isinstance(last, ast.Call): return getattr(last.func, 'id', '') in ('print', 'display', 'Markdown', 'Image') or None
-    return isinstance(last, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Compare, ast.Tuple, ast.List, ast.Dict, ast.JoinedStr)) or None
+    if isinstance(last, ast.Call):
+        return getattr(last.func, 'id', '') in ('print', 'display', 'Markdown', 'Image') or None
+    return isinstance(last, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Compare,
+                             ast.Tuple, ast.List, ast.Dict, ast.JoinedStr)) or None
 
 @notebooks
 def test_outputs_are_stored_and_none_is_an_error(path):
@@ -124,7 +157,9 @@ def test_outputs_are_stored_and_none_is_an_error(path):
         assert 'error' not in kinds, f'cell {i}'
         if directives(src) & unseen: continue
         if 'fig-cap' in names(src): assert pngs(c), f'cell {i} has no picture'
-        elif expects_output(src): assert kinds & {'stream', 'execute_result', 'display_data'}, f'cell {i} has no output: {src[-80:]}'
+        elif expects_output(src):
+            assert kinds & {'stream', 'execute_result',
+                            'display_data'}, f'cell {i} has no output: {src[-80:]}'
 
 @notebooks
 def test_links_lead_somewhere(path):
@@ -132,7 +167,8 @@ def test_links_lead_somewhere(path):
         text = re.sub(r'```.*?```|`[^`\n]*`', '', src, flags=re.S)
         for target in re.findall(r'\]\(([^)\s]+)\)|(?:href|src)="([^"]+)"', text):
             target = ''.join(target).split('#')[0]
-            if re.search(r'\.(ipynb|md|png|svg|jpe?g|html)$', target) and '://' not in target: assert (path.parent/target).exists(), f'cell {i}: {target}'
+            if re.search(r'\.(ipynb|md|png|svg|jpe?g|html)$', target) and '://' not in target:
+                assert (path.parent/target).exists(), f'cell {i}: {target}'
 
 @notebooks
 def test_sizes(path):

@@ -12,13 +12,16 @@ from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.performance import in_turn, our_ae_step, products
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, has_fast_bf16
 
-tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5), cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
+tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),
+              cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
 
-@pytest.mark.parametrize('kind, dtype, limit', [('float32', torch.float32, 1.5), ('auto', torch.bfloat16, 2.2)])
+@pytest.mark.parametrize('kind, dtype, limit',
+                         [('float32', torch.float32, 1.5), ('auto', torch.bfloat16, 2.2)])
 def test_step_stays_near_the_floor(kind, dtype, limit, capsys):
     "A ratio, since times depend on the machine; on a busy one, the best of three counts"
     if kind == 'auto' and not has_fast_bf16(): pytest.skip('this CPU has no units for bfloat16')
-    step, floor = our_ae_step(np.random.default_rng(0).random((4096, 784), dtype=np.float32), kind), products(dtype=dtype)
+    step = our_ae_step(np.random.default_rng(0).random((4096, 784), dtype=np.float32), kind)
+    floor = products(dtype=dtype)
     for _ in range(3):
         t = in_turn(dict(step=step, floor=floor), 60)
         ratio = t['step']/t['floor']
@@ -27,18 +30,23 @@ def test_step_stays_near_the_floor(kind, dtype, limit, capsys):
     assert ratio <= limit
 
 def test_bench_command(cli, tmp_path):
-    done = cli('dec_bench', '--quick', '--json', tmp_path/'b.json', env=dict(DEC_TUTORIAL_SAVE_EVERY='15'))
+    done = cli('dec_bench', '--quick', '--json', tmp_path/'b.json',
+               env=dict(DEC_TUTORIAL_SAVE_EVERY='15'))
     assert done.returncode == 0, done.stderr
     rows = {r['name']: r for r in json.loads((tmp_path/'b.json').read_text())}
-    assert {'ae_step_float32', 'ae_step_auto', 'kl_step_auto', 'refresh', 'encode', 'naive_ae_step'} <= rows.keys()
+    assert {'ae_step_float32', 'ae_step_auto', 'kl_step_auto', 'refresh', 'encode',
+            'naive_ae_step'} <= rows.keys()
     for name, r in rows.items():
-        assert list(r) == ['name', 'median_ms', 'floor_ms', 'ratio', 'precision', 'device'] and name in done.stdout
+        assert (list(r) == ['name', 'median_ms', 'floor_ms', 'ratio', 'precision', 'device']
+                and name in done.stdout)
         assert r['median_ms'] > 0
         assert (r['ratio'] is None) == (name == 'kmeans_start')
 
 def test_products_are_the_23(monkeypatch):
     calls, mm = [], torch.mm
-    monkeypatch.setattr(torch, 'mm', lambda *a, **k: calls.append(a[0].shape[0]*a[0].shape[1]*a[1].shape[1]) or mm(*a, **k))
+    monkeypatch.setattr(torch, 'mm',
+                        lambda *a, **k: calls.append(a[0].shape[0]*a[0].shape[1]*a[1].shape[1])
+                        or mm(*a, **k))
     products(m=8)()
     dims = [784, 500, 500, 2000, 10, 2000, 500, 500, 784]
     layers = [8*a*b for a, b in zip(dims, dims[1:])]
@@ -48,7 +56,8 @@ def test_sparse_is_never_dense(monkeypatch):
     x, _ = make_blobs(9000, 40)
     x = sparse.csr_matrix(np.where(x > .6, x, 0))
     seen, dense = [], sparse.csr_matrix.toarray
-    monkeypatch.setattr(sparse.csr_matrix, 'toarray', lambda s, *a, **k: seen.append(s.shape[0]) or dense(s, *a, **k))
+    monkeypatch.setattr(sparse.csr_matrix, 'toarray',
+                        lambda s, *a, **k: seen.append(s.shape[0]) or dense(s, *a, **k))
     a = DEC(3, recipe=tiny, random_state=0).fit(x)
     assert seen and max(seen) <= 4096 and set(a.predict(x)) <= {0, 1, 2}
 
@@ -60,24 +69,30 @@ def test_file_stays_on_disk(tmp_path, monkeypatch):
     ds = load_data(tmp_path/'x.npy')
     assert on_disk(ds.x) and not Rows(ds.x).held and not on_disk(x)
     np.save(tmp_path/'double.npy', x.astype(float))
-    with pytest.warns(UserWarning, match='float64 and has to be copied'): load_data(tmp_path/'double.npy')
+    with pytest.warns(UserWarning, match='float64 and has to be copied'):
+        load_data(tmp_path/'double.npy')
     got = DEC(3, recipe=tiny, random_state=0).fit(ds.x)
     assert torch.equal(got.layer_.mu, want.layer_.mu) and (got.labels_ == want.labels_).all()
 
 def test_the_command_takes_what_stays_on_disk(tmp_path, monkeypatch):
     x, _ = make_blobs(900, 20)
     np.save(tmp_path/'x.npy', x)
-    monkeypatch.setattr(data, 'IN_MEMORY', x.nbytes)                                # a quarter of the points at a time
+    monkeypatch.setattr(data, 'IN_MEMORY', x.nbytes)             # a quarter of the points at a time
     ds = load_data(tmp_path/'x.npy')
     ds = dataclasses.replace(ds, x=np.load(tmp_path/'x.npy', mmap_mode='r'))
     raw, want = raw_kmeans(ds.x, 3), raw_kmeans(x, 3)
-    assert raw['fitted_on'] == 225 and want['fitted_on'] == 900 and cluster_accuracy(want['labels'].numpy(), raw['labels'].numpy()) > .99
-    assert flat(ds.x).shape == (900, 2) and abs(np.corrcoef(flat(ds.x)[:, 0], PCA(2).fit_transform(x)[:, 0])[0, 1]) > .99
+    assert (raw['fitted_on'] == 225 and want['fitted_on'] == 900
+            and cluster_accuracy(want['labels'].numpy(), raw['labels'].numpy()) > .99)
+    assert (flat(ds.x).shape == (900, 2)
+            and abs(np.corrcoef(flat(ds.x)[:, 0], PCA(2).fit_transform(x)[:, 0])[0, 1]) > .99)
 
 def test_scales_are_found_in_parts():
     x = np.random.default_rng(0).random((3000, 1000), dtype=np.float32)
-    tracemalloc.start(); scale_factor(np.concatenate([x]*12)); peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
-    assert peak < 12*x.nbytes + 2**28                                               # the data, and no more than parts of it beside
+    tracemalloc.start()
+    scale_factor(np.concatenate([x]*12))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12*x.nbytes + 2**28                # the data, and no more than parts of it beside
 
 def test_average_is_the_mean_of_the_path():
     path = []
@@ -85,21 +100,26 @@ def test_average_is_the_mean_of_the_path():
         def after_batch(self, tr): path.append(tr.params[0].detach().clone())
     w = torch.nn.Parameter(torch.zeros(5))
     x = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
-    Trainer(lambda b: (x[b] - w).square().mean(), [w], 100, Stage(100, batch_size=4, lr=.5, average=.4), callbacks=[Look()]).fit()
+    Trainer(lambda b: (x[b] - w).square().mean(), [w], 100,
+            Stage(100, batch_size=4, lr=.5, average=.4), callbacks=[Look()]).fit()
     assert torch.allclose(w, torch.stack(path[69::10]).mean(0), atol=1e-6)
     assert not torch.allclose(w, path[-1], atol=1e-3)
 
 @pytest.mark.parametrize('field', ['average', 'decay', 'batch_share'])
 def test_shares(field):
-    with pytest.raises(data.DecError, match=f'{field} is a share of the run|{field}'): Stage(10, **{field: 1.5})
+    with pytest.raises(data.DecError, match=f'{field} is a share of the run|{field}'):
+        Stage(10, **{field: 1.5})
 
 def test_a_rate_too_high_is_halved(tmp_path):
     "Also across a kill: the second life begins at the rate that the first had come down to"
     x = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
     wild = dataclasses.replace(tiny, finetune=Stage(60, lr=6.), pretrain=None)
-    with pytest.warns(UserWarning, match='half the rate'): once = DEC(3, recipe=wild, random_state=0).fit(x)
+    with pytest.warns(UserWarning, match='half the rate'):
+        once = DEC(3, recipe=wild, random_state=0).fit(x)
     class Die(Callback):
         def after_batch(self, tr): raise KeyboardInterrupt
-    with pytest.warns(UserWarning, match='half the rate'), pytest.raises(KeyboardInterrupt): DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c', callbacks=[Die()]).fit(x)
-    again = DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c', callbacks=[Callback()]).fit(x)
+    with pytest.warns(UserWarning, match='half the rate'), pytest.raises(KeyboardInterrupt):
+        DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c', callbacks=[Die()]).fit(x)
+    again = DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c',
+                callbacks=[Callback()]).fit(x)
     assert torch.equal(once.layer_.mu, again.layer_.mu)

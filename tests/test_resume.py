@@ -10,14 +10,18 @@ from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe, job_key
 from dec_tutorial.training import Checkpoint, Stage
 
-tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8), cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform', update_interval=15)
+tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8),
+              cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform',
+              update_interval=15)
 
 @pytest.fixture(scope='module')
 def x(): # points that overlap, so that equal labels are no accident
     return np.random.default_rng(0).random((300, 20)).astype(np.float32)
 
 def model(folder): # all that a run made: arrays, and what the header tells of its course
-    with safe_open(folder/'model.safetensors', 'pt') as f: arrays, header = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['dec_tutorial'])
+    with safe_open(folder/'model.safetensors', 'pt') as f:
+        arrays = {k: f.get_tensor(k) for k in f.keys()}
+        header = json.loads(f.metadata()['dec_tutorial'])
     return arrays, {k: header[k] for k in ('history', 'n_iter', 'stop_reason')}
 
 def assert_same(a, b):
@@ -44,7 +48,8 @@ def watch(log, moment=None, sig=None):
         old_loss = self.loss_func
         def loss_func(b):
             loss = old_loss(b)
-            if f'{self.name} {self.t}' == moment: signal.raise_signal(sig)                         # after dropout has drawn, before the step
+            # after dropout has drawn, before the step
+            if f'{self.name} {self.t}' == moment: signal.raise_signal(sig)
             return loss
         self.loss_func = loss_func
         try: step(self)
@@ -63,16 +68,19 @@ def run_tiny(folder, tmp, x, out, moment=None, sig=None, setup=(save_always,)):
     "`dec_fit` with tiny layers that dies at the moment; its batches are noted in OUT.log"
     np.save(folder/'x.npy', x)
     argv = ['dec_fit', 'x.npy', '--n_clusters', 4, '--out', out]
-    return Child(tmp, folder, run_script, argv, (with_tiny, *setup, Watch(folder/f'{out}.log', moment, sig))).finish()
+    return Child(tmp, folder, run_script, argv,
+                 (with_tiny, *setup, Watch(folder/f'{out}.log', moment, sig))).finish()
 
 @pytest.fixture
-def fit(tmp_path, tmp_path_factory, x): return lambda *args, **kw: run_tiny(tmp_path, tmp_path_factory.mktemp('child'), x, *args, **kw)
+def fit(tmp_path, tmp_path_factory, x):
+    return lambda *args, **kw: run_tiny(tmp_path, tmp_path_factory.mktemp('child'), x, *args, **kw)
 
 @pytest.fixture(scope='module')
 def whole(tmp_path_factory, x): # the folder of a run that nobody disturbed
     folder = tmp_path_factory.mktemp('whole')
     assert run_tiny(folder, folder, x, 'whole').returncode == 0
-    assert len(batches(folder/'whole.log')) == len(set(batches(folder/'whole.log'))) == 2*30 + 60 + 60
+    assert (len(batches(folder/'whole.log')) == len(set(batches(folder/'whole.log'))) == 2*30 + 60
+            + 60)
     return folder/'whole'
 
 def batches(log): return log.read_text().splitlines()
@@ -80,10 +88,12 @@ def batches(log): return log.read_text().splitlines()
 # ---- The tests
 def test_a_seed_fixes_everything(x):
     a, b, c = (DEC(4, recipe=tiny, random_state=s).fit(x) for s in (1, 1, 2))
-    assert (a.labels_ == b.labels_).all() and (a.cluster_centers_ == b.cluster_centers_).all() and a.history_ == b.history_
+    assert ((a.labels_ == b.labels_).all() and (a.cluster_centers_ == b.cluster_centers_).all()
+            and a.history_ == b.history_)
     assert (a.cluster_centers_ != c.cluster_centers_).any()
 
-moments = ['raw k-means', 'layer 1 of 2 7', 'layer 2 of 2 0', 'autoencoder 17', 'saving', 'k-means', 'clusters 5', 'clusters 30', 'clusters 44', 'report']
+moments = ['raw k-means', 'layer 1 of 2 7', 'layer 2 of 2 0', 'autoencoder 17', 'saving', 'k-means',
+           'clusters 5', 'clusters 30', 'clusters 44', 'report']
 
 @pytest.mark.parametrize('sig', [signal.SIGKILL, signal.SIGINT], ids=['SIGKILL', 'SIGINT'])
 def test_killed_again_and_again(fit, whole, tmp_path, sig):
@@ -91,18 +101,21 @@ def test_killed_again_and_again(fit, whole, tmp_path, sig):
     for m in moments:
         r = fit('torn', m, sig)
         assert r.returncode == (-sig if sig == signal.SIGKILL else 1), (m, r)
-        if sig == signal.SIGINT: assert 'same command goes on' in r.stderr and 'Traceback' not in r.stderr
+        if sig == signal.SIGINT:
+            assert 'same command goes on' in r.stderr and 'Traceback' not in r.stderr
         assert not (tmp_path/'torn'/'record.json').exists()
     r = fit('torn')
     assert r.returncode == 0, r.stderr
     assert_same(tmp_path/'torn', whole)
     once, torn = batches(whole.with_suffix('.log')), batches(tmp_path/'torn.log')
-    assert set(torn) == set(once) and len(torn) <= len(once) + len(moments)         # no life repeats more than the batch that the last one died in
-    assert files(tmp_path/'torn') == files(whole)                                   # no fragment of a file either
+    # no life repeats more than the batch that the last one died in
+    assert set(torn) == set(once) and len(torn) <= len(once) + len(moments)
+    assert files(tmp_path/'torn') == files(whole)                     # no fragment of a file either
 
 @pytest.mark.parametrize('moment', ['layer 1 of 2 7', 'clusters 5', 'clusters 30'])
 def test_ctrl_c_within_a_batch(fit, whole, tmp_path, moment):
-    "The timed save is far away, so what is remembered is what Ctrl-C leaves: it must not be half a batch (dropout drawn, target refreshed)"
+    """The timed save is far away, so what is remembered is what Ctrl-C leaves: it must not be
+    half a batch (dropout drawn, target refreshed)"""
     assert fit('torn', moment, signal.SIGINT, setup=()).returncode == 1
     assert fit('torn', setup=()).returncode == 0
     assert_same(tmp_path/'torn', whole)
@@ -111,28 +124,36 @@ def test_ctrl_c_within_a_batch(fit, whole, tmp_path, moment):
 def test_killed_from_outside(start, tmp_path, x, sig):
     "At whatever moment the signal comes"
     np.save(tmp_path/'x.npy', x)
-    run = lambda out: start(run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--ae_iter', 1200, '--max_iter', 40, '--update_interval', 20, '--out', out], (small, save_each_tenth))
+    run = lambda out: start(run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--ae_iter', 1200,
+                                         '--max_iter', 40, '--update_interval', 20, '--out', out],
+                            (small, save_each_tenth))
     child, deadline = run('torn'), time.time() + 60
     while time.time() < deadline and child.process.exitcode is None:
         time.sleep(.05)
-        saved = [Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt')] if (tmp_path/'torn').exists() else []
+        saved = ([Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt')]
+                 if (tmp_path/'torn').exists() else [])
         if saved and saved[0].running and saved[0].running[1]['t'] > 5: break
     assert child.process.exitcode is None, child.finish().stderr
     os.kill(child.pid, sig)
     r = child.finish()
     assert r.returncode == (-sig if sig == signal.SIGKILL else 1), r
     [ck] = (Checkpoint(f) for f in (tmp_path/'torn').glob('.checkpoint-*.pt'))
-    assert ck.running[0] == 'autoencoder' and 5 < ck.running[1]['t'] < 1200 and 'raw k-means' in ck.done
+    assert (ck.running[0] == 'autoencoder' and 5 < ck.running[1]['t'] < 1200
+            and 'raw k-means' in ck.done)
     again, once = run('torn').finish(), run('whole').finish()
     assert again.returncode == once.returncode == 0, again.stderr + once.stderr
     assert_same(tmp_path/'torn', tmp_path/'whole')
     assert files(tmp_path/'torn') == files(tmp_path/'whole')
 
 def test_killed_at_random(whole, tmp_path, tmp_path_factory, x):
-    "Ten kills, or DEC_TUTORIAL_KILLS of them, at any moment, several in the life of a job: it ends as if nothing had happened"
+    """Ten kills, or DEC_TUTORIAL_KILLS of them, at any moment, several in the life of a job: it
+    ends as if nothing had happened"""
     left, rng = int(os.environ.get('DEC_TUTORIAL_KILLS', 10)), random.Random(0)
     np.save(tmp_path/'x.npy', x)
-    def life(out): return Child(tmp_path_factory.mktemp('child'), tmp_path, run_script, ['dec_fit', 'x.npy', '--n_clusters', 4, '--out', out], (with_tiny, save_always))
+    def life(out):
+        return Child(tmp_path_factory.mktemp('child'), tmp_path, run_script,
+                     ['dec_fit', 'x.npy', '--n_clusters', 4, '--out', out],
+                     (with_tiny, save_always))
     start = time.time()
     assert life('timed').finish().returncode == 0
     takes, jobs = time.time() - start, 0
@@ -144,7 +165,7 @@ def test_killed_at_random(whole, tmp_path, tmp_path_factory, x):
             if child.process.exitcode is not None: break
             child.process.kill(); child.process.join(); left -= 1
             with warnings.catch_warnings():
-                warnings.simplefilter('error')                                      # a checkpoint that cannot be read would be told of
+                warnings.simplefilter('error')   # a checkpoint that cannot be read would be told of
                 for f in (tmp_path/out).glob('.checkpoint-*.pt'): Checkpoint(f)
         r = life(out).finish()
         assert r.returncode == 0 and 'cannot be read' not in r.stderr, r.stderr
@@ -153,13 +174,16 @@ def test_killed_at_random(whole, tmp_path, tmp_path_factory, x):
 
 def save_each_tenth(): Checkpoint.__init__.__defaults__ = (None, .1, True)
 
-@pytest.mark.parametrize('harm', [lambda b: b[:len(b)//2], lambda b: b'', lambda b: b'no checkpoint', lambda b: b[:200] + bytes(64) + b[264:]], ids=['cut', 'empty', 'text', 'holes'])
+@pytest.mark.parametrize('harm', [lambda b: b[:len(b)//2], lambda b: b'',
+                                  lambda b: b'no checkpoint', lambda b: b[:200] + bytes(64)
+                                  + b[264:]], ids=['cut', 'empty', 'text', 'holes'])
 def test_damaged_checkpoint(fit, whole, tmp_path, harm):
     fit('torn', 'clusters 20', signal.SIGKILL)
     [ck] = (tmp_path/'torn').glob('.checkpoint-*.pt')
     ck.write_bytes(harm(ck.read_bytes()))
     r = fit('torn')
-    assert r.returncode == 0 and re.search('checkpoint .* cannot be read .* starts over', r.stderr), r.stderr
+    assert (r.returncode == 0
+            and re.search('checkpoint .* cannot be read .* starts over', r.stderr)), r.stderr
     assert_same(tmp_path/'torn', whole)
     assert batches(tmp_path/'torn.log')[-180:] == batches(whole.with_suffix('.log'))
 
@@ -170,38 +194,51 @@ class Stop(training.Callback):
 
 @pytest.fixture
 def left(tmp_path, x): # the checkpoint of a run that was interrupted in its KL phase
-    with pytest.raises(KeyboardInterrupt): DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    with pytest.raises(KeyboardInterrupt):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt',
+            callbacks=[Stop(20)]).fit(x)
     return tmp_path/'ck.pt'
 
 def test_an_estimator_resumes(left, x):
     whole = DEC(4, recipe=tiny, random_state=0).fit(x)
-    resumed = DEC(4, recipe=tiny, random_state=0, checkpoint=left, callbacks=[Stop(20)]).fit(x)   # at batch 20 already, so that it never stops there
-    assert (resumed.cluster_centers_ == whole.cluster_centers_).all() and resumed.history_ == whole.history_
+    # at batch 20 already, so that it never stops there
+    resumed = DEC(4, recipe=tiny, random_state=0, checkpoint=left, callbacks=[Stop(20)]).fit(x)
+    assert ((resumed.cluster_centers_ == whole.cluster_centers_).all()
+            and resumed.history_ == whole.history_)
     assert not left.exists()
 
-@pytest.mark.parametrize('what,value', [('random_state', 1), ('n_clusters', 5), ('alpha', 2.), ('n_init', 3), ('backprop', False), ('max_iter', 61), ('update_interval', 9), ('recipe', replace(tiny, dims=(24, 5)))])
+@pytest.mark.parametrize('what,value',
+                         [('random_state', 1), ('n_clusters', 5), ('alpha', 2.), ('n_init', 3),
+                          ('backprop', False), ('max_iter', 61), ('update_interval', 9),
+                          ('recipe', replace(tiny, dims=(24, 5)))])
 def test_a_checkpoint_of_another_job_is_refused(left, x, what, value):
-    args, before = dict(n_clusters=4, recipe=tiny, random_state=0, checkpoint=left) | {what: value}, left.read_bytes()
+    args = dict(n_clusters=4, recipe=tiny, random_state=0, checkpoint=left) | {what: value}
+    before = left.read_bytes()
     with pytest.raises(DecError, match='another job'): DEC(**args).fit(x)
     assert left.read_bytes() == before
 
 def test_other_points_are_another_job(left, x):
     y = x.copy(); y[-1, -1] += 1e-3
     for other in (y, x[:-1]):
-        with pytest.raises(DecError, match='another job'): DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(other)
+        with pytest.raises(DecError, match='another job'):
+            DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(other)
 
 def test_another_autoencoder_is_another_job(tmp_path, x):
     one, two = (sae.AutoEncoder(20, (6,), 'uniform', s) for s in (0, 1))
     make = lambda ae, **kw: DEC(4, recipe=tiny, random_state=0, autoencoder=ae, **kw)
-    with pytest.raises(KeyboardInterrupt): make(one, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
-    with pytest.raises(DecError, match='another job'): make(two, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    with pytest.raises(KeyboardInterrupt):
+        make(one, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    with pytest.raises(DecError, match='another job'):
+        make(two, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
     resumed = make(one, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
     assert (resumed.cluster_centers_ == make(one).fit(x).cluster_centers_).all()
 
 @pytest.mark.parametrize('kind', [np.asarray, sparse.csr_matrix])
 def test_the_key_of_a_job_sees_the_shape(kind):
-    assert job_key(kind(np.eye(4, 6, dtype=np.float32))) != job_key(kind(np.eye(4, 8, dtype=np.float32)))
-    if kind is np.asarray: assert job_key(np.ones((4, 6), np.float32)) != job_key(np.ones((6, 4), np.float32))
+    assert (job_key(kind(np.eye(4, 6, dtype=np.float32)))
+            != job_key(kind(np.eye(4, 8, dtype=np.float32))))
+    if kind is np.asarray:
+        assert job_key(np.ones((4, 6), np.float32)) != job_key(np.ones((6, 4), np.float32))
 
 def bent(power): # two functions of one name, and one that only looks like them
     def target(q): return q**power/(q**power).sum(1, keepdim=True)
@@ -214,23 +251,31 @@ class Weighed:
 def test_the_key_of_a_job_sees_what_functions_do():
     key = lambda **what: job_key(np.eye(3, dtype=np.float32), **what)
     assert key(target=bent(2)) == key(target=bent(2)) != key(target=bent(3))
-    assert key(loss=Weighed(1.)) == key(loss=Weighed(1.)) != key(loss=Weighed(2.))          # not their addresses
-    assert key(loss=Weighed(1.).__call__) == key(loss=Weighed(1.).__call__) != key(loss=Weighed(2.).__call__)
-    assert key(loss=lambda b: 1) != key(loss=lambda b: 2) and key(loss=dec.dec_loss) == key(loss='dec_loss')
-    assert key(network=sae.AutoEncoder(4, (2,), seed=0)) != key(network=sae.AutoEncoder(4, (2,), seed=1))
+    # not their addresses
+    assert key(loss=Weighed(1.)) == key(loss=Weighed(1.)) != key(loss=Weighed(2.))
+    assert (key(loss=Weighed(1.).__call__) == key(loss=Weighed(1.).__call__)
+            != key(loss=Weighed(2.).__call__))
+    assert (key(loss=lambda b: 1) != key(loss=lambda b: 2)
+            and key(loss=dec.dec_loss) == key(loss='dec_loss'))
+    assert (key(network=sae.AutoEncoder(4, (2,), seed=0))
+            != key(network=sae.AutoEncoder(4, (2,), seed=1)))
     mine = []; mine.append(mine)
     with pytest.raises(DecError, match='cannot be told'): key(target=lambda q: mine)
 
 def test_a_checkpoint_without_a_file_remembers_nothing(x):
-    job, other = DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint()), np.ascontiguousarray(x[::-1])
+    job = DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint())
+    other = np.ascontiguousarray(x[::-1])
     a = job.fit(x).labels_
-    assert (job.fit(other).labels_ == DEC(4, recipe=tiny, random_state=0).fit(other).labels_).all() and (job.fit(x).labels_ == a).all()
+    assert ((job.fit(other).labels_ == DEC(4, recipe=tiny, random_state=0).fit(other).labels_).all()
+            and (job.fit(x).labels_ == a).all())
 
 def test_an_open_checkpoint_of_another_job_is_refused(left, x):
-    with pytest.raises(DecError, match='another job'): DEC(5, recipe=tiny, random_state=0, checkpoint=Checkpoint(left)).fit(x)
+    with pytest.raises(DecError, match='another job'):
+        DEC(5, recipe=tiny, random_state=0, checkpoint=Checkpoint(left)).fit(x)
 
 def test_other_callbacks_are_refused(left, x):
-    with pytest.raises(DecError, match='other callbacks'): DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(x)
+    with pytest.raises(DecError, match='other callbacks'):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(x)
 
 def test_a_seed_that_was_drawn_belongs_to_the_job(tmp_path, x):
     make = lambda **kw: DEC(4, recipe=tiny, checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)], **kw)
@@ -244,14 +289,17 @@ def test_what_a_callback_moved_is_kept(tmp_path, x):
     class Move(training.Callback):
         def after_batch(self, trainer):
             if trainer.t == 10: trainer.batch.layer.mu.data.add_(1.)
-    make = lambda *stop, **kw: DEC(4, recipe=tiny, random_state=0, train_centroids=False, callbacks=[Move(), *stop], **kw)
+    make = lambda *stop, **kw: DEC(4, recipe=tiny, random_state=0, train_centroids=False,
+                                   callbacks=[Move(), *stop], **kw)
     with pytest.raises(KeyboardInterrupt): make(Stop(20), checkpoint=tmp_path/'ck.pt').fit(x)
-    assert (make(Stop(20), checkpoint=tmp_path/'ck.pt').fit(x).cluster_centers_ == make().fit(x).cluster_centers_).all()
+    assert (make(Stop(20), checkpoint=tmp_path/'ck.pt').fit(x).cluster_centers_
+            == make().fit(x).cluster_centers_).all()
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 def test_an_autoencoder_resumes_on_a_gpu(tmp_path, x, monkeypatch):
     "While its weights are averaged; the average comes from the file, too"
-    make = lambda **kw: DEC(4, recipe=tiny, random_state=0, device='cuda', precision='float32', **kw)
+    make = lambda **kw: DEC(4, recipe=tiny, random_state=0, device='cuda', precision='float32',
+                            **kw)
     step = training.Trainer.step
     def stop(self):
         if self.name == 'autoencoder' and self.t == 40: raise KeyboardInterrupt
@@ -259,11 +307,15 @@ def test_an_autoencoder_resumes_on_a_gpu(tmp_path, x, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(training.Trainer, 'step', stop)
         with pytest.raises(KeyboardInterrupt): make(checkpoint=tmp_path/'ck.pt').fit(x)
-    assert np.allclose(make(checkpoint=tmp_path/'ck.pt').fit(x).cluster_centers_, make().fit(x).cluster_centers_, atol=1e-4)
+    assert np.allclose(make(checkpoint=tmp_path/'ck.pt').fit(x).cluster_centers_,
+                       make().fit(x).cluster_centers_, atol=1e-4)
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 def test_resume_on_a_gpu(tmp_path, x):
-    make = lambda **kw: DEC(4, recipe=tiny, random_state=0, device='cuda', precision='float32', **kw)
-    with pytest.raises(KeyboardInterrupt): make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
-    resumed = make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)       # between two refreshes: the target comes from the file
+    make = lambda **kw: DEC(4, recipe=tiny, random_state=0, device='cuda', precision='float32',
+                            **kw)
+    with pytest.raises(KeyboardInterrupt):
+        make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
+    # between two refreshes: the target comes from the file
+    resumed = make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
     assert np.allclose(resumed.cluster_centers_, make().fit(x).cluster_centers_, atol=1e-4)
