@@ -335,7 +335,7 @@ def dec_fit(
                 'ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',
     seed:_arg('of everything random', int)=0,
-    n_clusters:_arg('a number or auto; default: as many as there are classes', _number_or_auto)=None,
+    n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,
     out:_arg('folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED', str)=None,
     update_interval:_arg("mini-batches between two refreshes, λ; default: the recipe's", int)=None,
     ae_iter:_arg("mini-batches of the autoencoder's stages; default: the recipe's", int)=None,
@@ -360,8 +360,10 @@ def dec_fit(
                                 ae_iter, max_iter, device, precision, _said('dec_fit', data, said))
         if table:
             chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
-            print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open "
-                  f"{folder/'report.html'}; {folder/'assignments.csv'} has the cluster of every row")
+            print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
+                  f"batches; open "
+                  f"{folder/'report.html'}; {folder/'assignments.csv'} has the cluster of every "
+                  f"row")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
