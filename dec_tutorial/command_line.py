@@ -6,7 +6,7 @@
 __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/07_command_line.ipynb #fde34084
-import argparse, base64, csv, html, math, os, shlex, sys, time, typing
+import argparse, base64, csv, html, itertools, math, os, shlex, sys, tempfile, time, typing
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
@@ -17,12 +17,13 @@ from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
 from .data import (DecError, Dataset, as_image, atomic_path, load_data, on_disk,
-                               scale_factor, set_theme, show_samples, thinned)
+                               part_files, scale_factor, set_theme, show_samples, thinned)
 from .training import (Checkpoint, Rows, first_only, pick_device, precision_used,
                                    worker, workers)
 from .dec import DEC, job_key, method_name, show_training
-from .evaluation import (flat, make_record, show_confidence, show_contingency,
-                                     show_flat, show_top, text_table, write_records)
+from .evaluation import (flat, make_record, read_records, show_confidence,
+                                     show_contingency, show_flat, show_top, text_table,
+                                     write_records)
 
 # %% ../nbs/07_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -176,6 +177,10 @@ def _report(ds, dec, table, pictures, records):
 _PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top',
              'reconstructions'}
 
+def _command_of(folder): # that made the records in it; None: there are none
+    try: return read_records(folder/'record.json')[-1]['command'] or 'unknown'
+    except (DecError, LookupError, TypeError): return None
+
 def _assignments(q, path): # a line for every point
     with atomic_path(path) as tmp, open(tmp, 'w', newline='') as f:
         w = csv.writer(f)
@@ -194,9 +199,9 @@ def _write_all(ds, dec, records, table, out):
             fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
         plt.close(fig)
         pictures.append(((out/f'{name}.png').read_bytes(), caption))
-    # of another job in this folder
-    for name in _PICTURES - {name for name, *_ in drawn}:
-        (out/f'{name}.png').unlink(missing_ok=True)
+    if _command_of(out):                                             # of another job in this folder
+        for name in _PICTURES - {name for name, *_ in drawn}:
+            (out/f'{name}.png').unlink(missing_ok=True)
     _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d:
         dec.feature_names_in_ = np.array(ds.names, dtype=object)
@@ -204,7 +209,10 @@ def _write_all(ds, dec, records, table, out):
     with atomic_path(out/'report.html') as tmp:
         tmp.write_text(_report(ds, dec, table, pictures, records), encoding='utf-8')
     write_records(records, out/'record.json')
-    for f in out.glob('.*.part'): f.unlink(missing_ok=True)  # what a kill while writing left behind
+    written = [*(f'{name}.png' for name in _PICTURES), 'assignments.csv', 'model.safetensors',
+               'report.html', 'record.json']
+    for name in written:                                     # what a kill while writing left behind
+        for f in part_files(out/name): f.unlink(missing_ok=True)
 
 # %% ../nbs/07_command_line.ipynb #6d37f2e3
 def _estimator(ds, n_clusters, method, **args):
@@ -225,7 +233,7 @@ def _estimator(ds, n_clusters, method, **args):
 def _out_folder(out):
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out/'.writable').touch(); (out/'.writable').unlink(missing_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
     except OSError as e:
         raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with "
                        f"--out") from e
@@ -281,7 +289,10 @@ def _plain(prog, again='; the same command goes on where it was'):
     try:
         with plt.rc_context(): yield
     except DecError as e: sys.exit(f'{prog}: {e}')
-    except MemoryError:
+    except (MemoryError, RuntimeError) as e:                      # PyTorch has several words for it
+        full = isinstance(e, MemoryError) or any(w in str(e) for w in (
+            'out of memory', 'not enough memory', "can't allocate memory", 'enforce fail'))
+        if not full: raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped{again}')
     finally: plt.switch_backend(backend)        # called from Python, it leaves figures as they were
@@ -321,6 +332,10 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
                f"({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it "
                f"alone; if that is not meant, standardise the columns")
 
+def _default_folder(name, command): # the first that no other command has filled
+    folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
+    return next(f for f in folders if _command_of(f) in (None, command))
+
 def _said(name, data, options): # the command that repeats a run; options: name -> (value, usual)
     unusual = [w for n, (v, usual) in options.items() if v != usual for w in (f'--{n}', v)]
     return shlex.join(map(str, [name, data, *unusual]))
@@ -349,21 +364,21 @@ def dec_fit(
     with _plain('dec_fit'):
         ds = load_data(data, root, not no_download)
         method = method_name(method)
-        how = recipe if method == 'DEC' else f'{method}-{recipe}'
-        folder = Path(out or f'dec_runs/{ds.name}-{how}-{seed}')
         said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
                     n_clusters=(n_clusters, None), update_interval=(update_interval, None),
                     ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
                     precision=(precision, 'auto'))
+        command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
+        folder = Path(out) if out else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command)
         if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
         dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
-                                ae_iter, max_iter, device, precision, _said('dec_fit', data, said))
+                                ae_iter, max_iter, device, precision, command)
         if table:
             chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
             print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
-                  f"batches; open "
-                  f"{folder/'report.html'}; {folder/'assignments.csv'} has the cluster of every "
-                  f"row")
+                  f"batches; "
+                  f"open {folder/'report.html'}; {folder/'assignments.csv'} has the cluster of "
+                  f"every row")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
@@ -389,6 +404,8 @@ def dec_predict(
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     with _plain('dec_predict', ''):
+        if Path(out).resolve() in (Path(model).resolve(), Path(data).resolve()):
+            raise DecError(f"--out {out} is the model or the data itself; name another file")
         dec, ds = DEC.load(model, device), load_data(data, root)
         q = dec.predict_proba(_in_order(dec, ds))
         _assignments(q, out)

@@ -3,14 +3,14 @@ import numpy
 import pathlib
 import typing
 
-__all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_name', 'atomic_path', 'Dataset', 'check_x', 'check_offset', 'check_y', 'on_disk', 'thinned', 'hog_colour', 'load_data', 'set_theme', 'as_image', 'show_samples', 'scale_factor', 'show_scales']
+__all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', 'Dataset', 'check_x', 'check_offset', 'check_y', 'on_disk', 'thinned', 'hog_colour', 'load_data', 'set_theme', 'as_image', 'show_samples', 'scale_factor', 'show_scales']
 
 IN_MEMORY: int
 
 class DecError(ValueError): ...
 
 class NotNumbers(DecError, TypeError): ...
-def part_name(path: typing.Any, writer: typing.Any) -> typing.Any: ...
+def part_files(path: typing.Any) -> typing.Any: ...
 def atomic_path(path: str | pathlib.Path) -> typing.Any: ...
 
 class Dataset:

@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, atomic_path, check_offset, check_x, scale_factor
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage, Trainer,
                                    apply_chunked, evaluating, first_only, pick_device, precision,
-                                   worker, workers)
+                                   usual_defaults, worker, workers)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -95,7 +95,7 @@ class Refresh(Callback):
         self.changes.append((trainer.t, (self.labels != before).double().mean().item()))
         if trainer.t and self.changes[-1][1] < self.tol: trainer.stop_reason = 'tol'
         elif trainer.stage.reset_momentum: trainer.opt.state.clear()
-        for cb in trainer.callbacks: getattr(cb, 'after_refresh', lambda *_: None)(trainer, q)
+        for cb in trainer.callbacks: cb.after_refresh(trainer, q)
     def renew(self): # labels and p, from what network and centroids say now
         q = self.assign()
         self.labels, self.p = q.argmax(1).cpu(), self.target(q)
@@ -125,6 +125,7 @@ class Batch:
     def q(self): return self.layer(self.z)                                 # soft assignment, (m, k)
     @property
     def mu(self): return self.layer.mu                                         # centroids, (k, d_z)
+    # what follows is for the relatives of DEC on later pages
     @cached_property
     def y(self): # reconstructions, (m, d)
         if self.network is None:
@@ -154,11 +155,10 @@ def fit_clusters(
     tol:float=.001, # see Refresh
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
-    callbacks=(), # more Callbacks; one with after_refresh(trainer, q) is told of every refresh
+    callbacks=(), # more Callbacks; they are told of every refresh, too
     target=target_distribution, # q of all points -> p
     loss=dec_loss, # Batch -> scalar
-    # the whole autoencoder, trained, too, if the loss needs more of it than the encoder
-    network:nn.Module|None=None,
+    network:nn.Module|None=None, # the whole autoencoder, if the loss needs more than the encoder
     augment=None, # see Batch
 )->tuple: # the fitted Trainer and its Refresh
     "The KL phase of DEC (paper: section 3.1.3)"
@@ -286,6 +286,14 @@ def _use(self:DEC):
 
 # %% ../nbs/05_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
+_LEFT = ('loss', 'target', 'augment')          # no file holds them, and partial_fit needs them
+_BEGUN = ('start', 'network', 'head')                                         # fit needs these, too
+
+@patch
+def _complete(self:DEC, names): # after load: what the file could not hold has to be given again
+    if lost := [n for n in getattr(self, 'own_', ()) if n in names and getattr(self, n) is None]:
+        raise DecError(f"the model was fitted with {' and '.join(lost)} of its own, which a file "
+                       f"cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params first")
 
 @patch
 def _check_parts(self:DEC): # what is no function is found now, and not after the autoencoder
@@ -326,6 +334,9 @@ def _settings(self:DEC, sparse_x):
         raise DecError(f"backprop=False trains the centroids alone, and {self.method} needs more "
                        f"than that: a decoder or changed points; leave backprop out, or choose the "
                        f"method 'DEC'")
+    if not self.backprop and not use.train_centroids:
+        raise DecError('backprop=False trains the centroids alone, and train_centroids=False not '
+                       'even these; leave one of them out')
     if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1):
         raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
     return replace(r, update_interval=int(interval), tol=float(tol),
@@ -347,18 +358,24 @@ def _check_k(self:DEC, n):
                        f"clusters or give more points")
 
 # %% ../nbs/05_dec.ipynb #06192a39
-# what JSON does not know: functions by what they do, objects by what they hold, and nothing by its
-# address
-def _spell(v):
+def _held(d): # of the things in a dictionary those that are numbers, words or arrays
+    kinds = (bool, int, float, str, tuple, np.ndarray, np.generic, torch.Tensor)
+    return {n: v for n, v in d.items() if isinstance(v, kinds) and n != 'training'}
+
+def _spell(v): # what JSON does not know: functions by what they do, objects by what they hold
     if isinstance(v, partial): return [v.func, v.args, v.keywords]
     if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
     # the package's own are known by their names
     if (isinstance(v, FunctionType)
         and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__)):
         return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__,
-                [c.cell_contents for c in v.__closure__ or ()]]
+                [c.cell_contents for c in v.__closure__ or ()],
+                _held({n: v.__globals__.get(n) for n in v.__code__.co_names})]
     if isinstance(v, MethodType): return [v.__func__, v.__self__]
-    if isinstance(v, nn.Module): return _digest(v)
+    if isinstance(v, nn.Module):
+        own = lambda m: not type(m).__module__.startswith(('torch.', 'dec_tutorial.'))
+        return [_digest(v), [(type(m).__qualname__, m.extra_repr(), _held(vars(m)),
+                              type(m).forward if own(m) else None) for m in v.modules()]]
     if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
     if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
     if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
@@ -388,8 +405,7 @@ def _digest(net):
                                    digest_size=8).hexdigest()
 
 @patch
-# and the seed, which belongs to the job if it was drawn
-def _open_checkpoint(self:DEC, x, r, **further):
+def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was drawn, it is the job's
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
     seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
             else ck.done['seed'])
@@ -400,7 +416,7 @@ def _open_checkpoint(self:DEC, x, r, **further):
     key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto'
                   else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop,
                   n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows,
-                  autoencoder=_digest(self.autoencoder), **further)
+                  autoencoder=self.autoencoder, **further)
     if ck.done.setdefault('key', key) != key:
         raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or "
                        f"seed); delete it or name another file")
@@ -460,11 +476,23 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
+def _check_more(more, X):
+    more = check_x(more, 'more')
+    if sparse.issparse(more) != sparse.issparse(X):
+        raise DecError('one of X and more is sparse and the other dense; give both alike')
+    if more.shape[1] != X.shape[1]:
+        raise DecError(f"more has {more.shape[1]} features, X has {X.shape[1]}; "
+                       "give points of the same kind")
+    return more
+
+# %% ../nbs/05_dec.ipynb #e89644b3
 @patch
 @contextmanager
 def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; the block goes on in their precision and checkpoint"
-    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None) # an older fit's
+    self._complete(_LEFT + _BEGUN)
+    for name in [n for n in vars(self) if n.endswith('_') and not n.startswith('_')]:
+        delattr(self, name)                                                       # of an older fit
     given, X = X, check_x(X)
     check_offset(given); self._check_k(X.shape[0])
     validate_data(self, given, skip_check_array=True)     # columns of a data frame keep their names
@@ -473,16 +501,11 @@ def _started(self:DEC, X, more=None):
     rows = Rows(X, self.scale_, device)
     part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
     if more is not None:
-        more = check_x(more, 'more')
-        if sparse.issparse(more) != sparse.issparse(X):
-            raise DecError('one of X and more is sparse and the other dense; give both alike')
-        if more.shape[1] != X.shape[1]:
-            raise DecError(f"more has {more.shape[1]} features, X has {X.shape[1]}; "
-                           "give points of the same kind")
+        more = _check_more(more, X)
         stack = sparse.vstack if sparse.issparse(X) else np.vstack
         part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
         further = dict(more=job_key(more))
-    with workers(device), precision(self.precision, device):
+    with workers(device), precision(self.precision, device), usual_defaults():
         if worker()[1] > 1 and self._use.alone:
             raise DecError(f'{self.method} cannot be shared by several workers, since what it '
                            f'minimises is no mean over points; run it without torchrun')
@@ -497,7 +520,8 @@ def _started(self:DEC, X, more=None):
         self.reconstruction_ = start['error'] # mean squared error over n and d, before the KL phase
         self.history_ = {t.name: t.history for t in phases}
         self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
-        yield X, rows, ck, start
+        try: yield X, rows, ck, start
+        except BaseException: vars(self).pop('layer_', None); raise     # half a model is no model
     if ck is not self.checkpoint: ck.clear()
 
 # %% ../nbs/05_dec.ipynb #33314e87
@@ -524,7 +548,8 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
                        else (nn.Identity(), Rows(z, device=rows.device)))
     trainer, refresh = fit_clusters(encoder, self.layer_, points, stage, labels,
                                     self.recipe_.update_interval, tol, seed, ck, self.callbacks_,
-        target, use.loss, self.autoencoder_ if use.keep_decoder else None, use.augment)
+                                    target, use.loss,
+                                    self.autoencoder_ if use.keep_decoder else None, use.augment)
     q = self._q(rows).cpu().numpy()
     self.labels_, self.soft_sizes_, self.cluster_centers_ = (
         q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy())
@@ -581,17 +606,15 @@ def partial_fit(self:DEC,
     """Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over
     new points; callbacks go on unless they are fit_only, and count its batches from 0"""
     if not hasattr(self, 'layer_'): return self.fit(X)
-    if lost := [n for n in getattr(self, 'own_', ()) if getattr(self, n, None) is None]:
-        raise DecError(f"the model was fitted with {' and '.join(lost)} of its own, which a file "
-                       f"cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params before "
-                       f"partial_fit")
-    rows, stage, use, seen = self._rows(X), self.recipe_.cluster, self._use, self.soft_sizes_
+    self._complete(_LEFT)
+    rows, stage = self._rows(X, hold=True), self.recipe_.cluster
+    use, seen = self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
     f = torch.from_numpy(seen).to(rows.device)
     # f_j of all points so far
     target = (use.target if use.target is not target_distribution
               else lambda q: target_distribution(q, f + q.sum(0)))
-    with workers(rows.device), precision(self.precision, rows.device):
+    with workers(rows.device), precision(self.precision, rows.device), usual_defaults():
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
         # of a model from a file
         if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))
@@ -637,7 +660,7 @@ def _q(self:DEC, rows):
         return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
 
 @patch
-def _rows(self:DEC, X):
+def _rows(self:DEC, X, hold=False):
     check_is_fitted(self, 'layer_')
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
@@ -646,7 +669,7 @@ def _rows(self:DEC, X):
                        f"fitted on")
     # other names, or another order of them, are an error
     validate_data(self, given, reset=False, skip_check_array=True)
-    return Rows(X, self.scale_, self.layer_.mu.device)
+    return Rows(X, self.scale_, self.layer_.mu.device, hold)
 
 # %% ../nbs/05_dec.ipynb #524c7656
 @patch
@@ -685,6 +708,21 @@ def fit_predict(self:DEC, X, y=None)->np.ndarray: # clusters of X, (n,)
     "`fit`, then the clusters of the very same points"
     return self.fit(X).labels_
 
+# %% ../nbs/05_dec.ipynb #5edc5322
+@patch
+def __getstate__(self:DEC):
+    "What a pickle holds: arrays for any machine, from a GPU too, and nothing of the training data"
+    def home(v):
+        if isinstance(v, nn.Module) and any(p.is_cuda for p in v.parameters()):
+            return copy.deepcopy(v).cpu()
+        if isinstance(v, torch.Tensor): return v.cpu()
+        return {n: home(x) for n, x in v.items()} if isinstance(v, dict) else v
+    state = {n: home(v) for n, v in super(DEC, self).__getstate__().items()}
+    if state.get('callbacks_'):
+        state['callbacks_'] = [c for c in state['callbacks_']
+                               if not (c.fit_only or isinstance(c, _Momentum))]
+    return state
+
 # %% ../nbs/05_dec.ipynb #d436df92
 def compare_recipes(
     candidates, # Recipes
@@ -702,12 +740,12 @@ def compare_recipes(
         fits = [DEC(ds.n_classes, recipe=r, random_state=s).fit(ds.x) for s in seeds]
         mean = lambda f: float(np.mean([f(d) for d in fits]))
         rows.append(dict(candidate=r.name, dataset=ds.name, seeds=list(seeds),
-                         reconstruction=mean(lambda d: d.reconstruction_),
-            inside=mean(inside), seconds=mean(lambda d: sum(d.seconds_.values())),
-            settled=mean(lambda d: 1 - d.history_['changes'][-1][1]),
-            agreement=float(np.mean([adjusted_rand_score(a.labels_, b.labels_)
-                                     for a, b in itertools.combinations(fits, 2)])) if len(fits) > 1
-            else None))
+                         reconstruction=mean(lambda d: d.reconstruction_), inside=mean(inside),
+                         seconds=mean(lambda d: sum(d.seconds_.values())),
+                         settled=mean(lambda d: 1 - d.history_['changes'][-1][1]),
+                         agreement=float(np.mean([adjusted_rand_score(a.labels_, b.labels_)
+                                                  for a, b in itertools.combinations(fits, 2)]))
+                         if len(fits) > 1 else None))
     return rows
 
 # %% ../nbs/05_dec.ipynb #3b270bfa
@@ -731,7 +769,6 @@ def show_training(dec):
     return fig
 
 # %% ../nbs/05_dec.ipynb #bb1a29a5
-_LEFT = ('loss', 'target', 'augment')    # arguments that a file cannot hold; partial_fit needs them
 # what a model may consist of, and the module it stands in
 _HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members',
               MixtureHead='members', ConvAutoEncoder='images', PooledAutoEncoder='images')
@@ -750,7 +787,7 @@ def _header(dec): # what a file says of a model, apart from its arrays
         n_clusters=dec.n_clusters_, alpha=float(getattr(dec.layer_, 'alpha', dec.alpha)),
         train_rows=dec.train_rows, backprop=bool(dec.backprop),
         train_centroids=bool(use.train_centroids), keep_decoder=bool(use.keep_decoder),
-        own=[n for n in _LEFT if getattr(dec, n) is not None], n_init=int(dec.n_init),
+        own=[n for n in _LEFT + _BEGUN if getattr(dec, n) is not None], n_init=int(dec.n_init),
         random_state=dec.seed_, precision=dec.precision, recipe=dataclasses.asdict(dec.recipe_),
         scale=dec.scale_, momentum=dec.momentum_ and dec.momentum_['param_groups'],
         n_iter=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_,
@@ -805,10 +842,11 @@ def _part(name):
     if name not in _HOMES: raise ValueError(f'a {name!r}, which is no part that is known here')
     return getattr(import_module(f'dec_tutorial.{_HOMES[name]}'), name)
 
+def _shape(h): return dict(image_shape=tuple(h['shape'])) if h['shape'] else {}
+
 def _blank(h): # the network of a header, without memory for sizes that a damaged file may claim
     with torch.device('meta'):
-        shape = dict(image_shape=tuple(h['shape'])) if h['shape'] else {}
-        return _part(h['network'])(h['d'], h['recipe']['dims'], **shape)
+        return _part(h['network'])(h['d'], h['recipe']['dims'], **_shape(h))
 
 # %% ../nbs/05_dec.ipynb #9aa1088f
 def _check_model(h, t, ae):
@@ -820,6 +858,7 @@ def _check_model(h, t, ae):
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])):
         raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
+    if t.get('head.count', t['soft_sizes']).shape != (k,): raise ValueError('counts of no cluster')
     if ((names := h['features'])
         and not (len(names) == h['d'] and all(isinstance(n, str) for n in names))):
         raise ValueError('names that are not those of the features')
@@ -829,6 +868,12 @@ def _check_model(h, t, ae):
     if not (l.shape == (h['n'],) and s.ndim == 1 and len(l) and len(s)
             and 0 <= min(l.min(), s.min()) and max(l.max(), s.max()) < k):
         raise ValueError('labels that name no cluster')
+
+@patch
+def _take_parts(self:DEC, h): # parts of its own that are known here, for a fit like the one before
+    self.train_rows, self.own_ = h['train_rows'], list(h['own'])
+    if 'head' in self.own_: self.head = _part(h['head'])
+    if 'network' in self.own_: self.network = partial(_part(h['network']), **_shape(h))
 
 def _read_model(path):
     if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")
@@ -854,6 +899,7 @@ def load(cls:DEC,
         ae = _blank(h)
         with torch.device('meta'):
             layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
+            if 'head.count' in t: layer.register_buffer('count', t['head.count'])           # of DCN
         head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
                           for part in ('head.', 'momentum.'))
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
@@ -861,16 +907,15 @@ def load(cls:DEC,
         ae.load_state_dict({k: v for k, v in t.items() if k not in others}, assign=True)
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
-        m.n_features_in_, m.recipe_ = ae.d, m.recipe
+        m.n_features_in_, m.recipe_, m.n_clusters_ = ae.d, m.recipe, h['n_clusters']
         m.scale_, m.seed_, m.callbacks_ = h['scale'], h['random_state'], None  # these when needed
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
         for name in ('backprop', 'train_centroids', 'keep_decoder'): setattr(m, name, bool(h[name]))
-        m.train_rows, m.own_ = h['train_rows'], list(h['own'])
+        m._take_parts(h)
         m.cluster, m.update_interval = m.recipe.cluster, m.recipe.update_interval   # the same job
         m.momentum_ = _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])
-        m.n_clusters_, m.soft_sizes_ = h['n_clusters'], t['soft_sizes'].numpy()
         m.labels_, m.kmeans_labels_ = (t[n].long().numpy() for n in ('labels', 'kmeans_labels'))
-        m.cluster_centers_ = t['head.mu'].numpy().copy()
+        m.cluster_centers_, m.soft_sizes_ = t['head.mu'].numpy().copy(), t['soft_sizes'].numpy()
         m.layer_.mu.requires_grad_(m.train_centroids)
         for name in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'):
             setattr(m, name + '_', h[name])

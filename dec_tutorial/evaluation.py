@@ -69,7 +69,8 @@ class Snapshots(Callback):
     ): self.encode, self.at, self.kept = encode, at, []     # kept: (batch, clusters, codes or None)
     def after_refresh(self, trainer, q): # called by Refresh
         self.kept.append((trainer.t, q.argmax(1).int().cpu().numpy(),
-                          self.encode() if self.encode and len(self.kept) in self.at else None))
+                          np.asarray(self.encode())
+                          if self.encode and len(self.kept) in self.at else None))
     def state_dict(self):
         return dict(kept=[(t, *(None if a is None else torch.from_numpy(a) for a in arrays))
                           for t, *arrays in self.kept])
@@ -197,8 +198,9 @@ def make_record(
     versions = dict(python=platform.python_version(), torch=torch.__version__,
                     sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__,
                     cpu=processor())
-    return dict(experiment=experiment, dataset=dataset, n=int(n), method=method) | scores(
-        y, labels) | keys | more | dict(versions=versions, date=datetime.date.today().isoformat())
+    return (dict(experiment=experiment, dataset=dataset, n=int(n), method=method)
+            | scores(y, labels) | keys | more
+            | dict(versions=versions, date=datetime.date.today().isoformat()))
 
 # %% ../nbs/06_evaluation.ipynb #aaca5e8f
 def write_records(
@@ -284,8 +286,8 @@ def show_results(datasets=('digits', 'usps', 'mnist', 'fashion')):
             acc = [next((r['acc'] for r in read_records(experiment='fit', dataset=d, method=m,
                                                         seed=s, recipe='fast')), np.nan)
                    for m in methods]
-            ax.plot(range(3), acc, marker='o', ms=4, alpha=.7, label=f'seed {s}')
-        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(0, 1))
+            ax.plot(range(3), acc, marker='o', ms=4, alpha=.7)
+        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(.4, 1))
         ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'], fontsize=8)
     axs[0].set_ylabel('ACC')
     return fig

@@ -10,7 +10,8 @@ import warnings
 from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
-from .data import DecError, check_x
+from .data import DecError, check_x, on_disk, thinned
+from .dec import job_key
 from .training import Checkpoint
 from .evaluation import contingency
 from .figures import generalizability
@@ -28,6 +29,11 @@ def prediction_strength(
     return float((kept[some]/(size*(size - 1))[some]).min()) if some.any() else 0.
 
 # %% ../nbs/33_how_many.ipynb #01e322ee
+def _of_half(ck, i, key): # a checkpoint beside ck; whatever another job left there is not taken up
+    c = Checkpoint(ck.path and ck.path.with_name(f'{ck.path.stem}-half-{i}.pt'), check=False)
+    if c.done.get('key') != key: c.done, c.running = dict(key=key), None
+    return c
+
 def _row(a, b, halves, k): # of the curve; a and b: DECs, one of each half
     both = (prediction_strength(a.predict(halves[1]), b.labels_),
             prediction_strength(b.predict(halves[0]), a.labels_))
@@ -47,6 +53,7 @@ def k_curve(
     """How well the clusters that DEC finds in one half of the points predict those it finds in
     the other, for every k; no label is needed"""
     X = check_x(X)
+    if on_disk(X): X = thinned(X)                                       # halves are held in memory
     n = X.shape[0]
     ks = list(range(2, min(20, n//20) + 1) if ks is None else ks)
     if not ks:
@@ -56,15 +63,15 @@ def k_curve(
     seed = ck.once('seed of the halves', dec._draw_seed)
     halves = [X[np.sort(half)]
               for half in np.array_split(np.random.default_rng(seed).permutation(n), 2)]
-    own = [Checkpoint(ck.path and ck.path.with_name(f'{ck.path.stem}-half-{i}.pt'), check=False)
-           for i in (0, 1)]
+    own = [_of_half(ck, i, job_key(half, seed=seed, job=ck.done.get('key')))
+           for i, half in enumerate(halves)]
     try: clone(dec)
     except TypeError as e:
         raise DecError(f"the number of clusters is found with copies of this DEC, and one of its "
                        f"arguments cannot be copied ({e}); give callbacks as a function (DEC, X) "
                        f"that makes new ones for each") from e
     make = lambda i, k, **kw: clone(dec).set_params(**dict(checkpoint=None, n_clusters=int(k),
-                                                           random_state=seed + i) | kw)
+                                                           random_state=(seed + i) % 2**32) | kw)
     aes = cache(lambda: [make(i, ks[0], checkpoint=c).fit_autoencoder(half).autoencoder_
                          for i, (half, c) in enumerate(zip(halves, own))])
     def fits(k):

@@ -29,7 +29,9 @@ class Again(Callback):
     "k-means on the codes, when training is over"
     fit_only = True # in a stream it would rename the clusters at every portion
     def __init__(self, dec, x): self.dec, self.x = dec, x
-    def after_fit(self, trainer): cluster_again(self.dec, self.x)
+    def after_fit(self, trainer):
+        cluster_again(self.dec, self.x)
+        self.x = None                                                  # the model outlives the data
 
 def once_more(dec, x):
     "`Again`, as `DEC(callbacks=…)` wants it"
@@ -52,16 +54,17 @@ def counted_means(
     return torch.where(new[:, None] > 0, total/new[:, None], mu), new
 
 class Counting(Callback):
-    "Centroids as running means"
+    "Centroids as running means; the counts are a buffer of the layer, so they go where it goes"
     def __init__(self, dec, x):
-        self.dec, self.count = dec, torch.from_numpy(np.bincount(dec.kmeans_labels_,
-                                                                 minlength=dec.n_clusters_)).float()
+        self.layer = dec.layer_
+        if hasattr(self.layer, 'count'): return                       # of a stream, or from a file
+        sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
+        self.layer.register_buffer('count', torch.from_numpy(sizes).to(self.layer.mu))
     def after_batch(self, trainer):
-        mu, batch = self.dec.layer_.mu.data, trainer.batch
-        new, self.count = counted_means(mu, self.count.to(mu), batch.z.detach(), batch.q.argmax(1))
+        mu, batch = self.layer.mu.data, trainer.batch
+        new, count = counted_means(mu, self.layer.count, batch.z.detach(), batch.q.argmax(1))
         mu.copy_(new)
-    def state_dict(self): return dict(count=self.count)
-    def load_state_dict(self, s): self.count = s['count']
+        self.layer.count.copy_(count)
 
 def counting(dec, x):
     "`Counting`, as `DEC(callbacks=…)` wants it"

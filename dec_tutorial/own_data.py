@@ -56,8 +56,9 @@ def doubtful(
     m:int=5, # points to name
 )->np.ndarray: # their numbers, most doubtful first
     "Points that two clusters have nearly equal claims to"
-    best = np.sort(np.asarray(q), 1)[:, -2:]
-    return np.argsort(best[:, 1] - best[:, 0], kind='stable')[:m]
+    best = np.sort(np.asarray(q), 1)
+    lead = best[:, -1] - best[:, -2] if best.shape[1] > 1 else best[:, 0]
+    return np.argsort(lead, kind='stable')[:m]
 
 # %% ../nbs/30_own_data.ipynb #5cb5e516
 def load_pictures(

@@ -13,9 +13,7 @@ from .data import DecError
 # %% ../nbs/04_target_distribution.ipynb #d4d57aae
 def target_distribution(
     q:torch.Tensor, # soft assignment of **all** points, (n, k)
-    # soft sizes of the clusters, (k,), where more points than these are known; None: the columns of
-    # q summed
-    f:torch.Tensor|None=None,
+    f:torch.Tensor|None=None, # soft sizes, (k,), of more points than these; None: of these
 )->torch.Tensor: # p, (n, k), rows sum to 1, without gradient
     """The auxiliary target p: squared q, divided by soft cluster size, normalised (paper:
     section 3.1.2, equation 3)"""
@@ -46,7 +44,7 @@ def row_entropy(
 )->torch.Tensor: # (n,), in [0, 1]: 0 for a one-hot row, 1 for an even one
     """Entropy of each row as a share of the largest possible, log k: how undecided a point is,
     by no label"""
-    return -torch.xlogy(q, q).sum(1) / np.log(q.shape[1])
+    return -torch.xlogy(q, q).sum(1) / np.log(max(2, q.shape[1]))
 
 # %% ../nbs/04_target_distribution.ipynb #5bd95b25
 def one_hot_target(

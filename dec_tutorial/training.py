@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['BatchStream', 'worker', 'workers', 'first_only', 'Rows', 'evaluating', 'apply_chunked', 'Computed', 'Stage',
-           'show_schedule', 'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'Diverged',
-           'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
+           'show_schedule', 'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'usual_defaults',
+           'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
 
 # %% ../nbs/01_training.ipynb #289ae05e
-import copy, glob, io, math, os, signal, sys, time, warnings
-from contextlib import contextmanager
+import copy, io, math, os, signal, sys, threading, time, warnings
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
@@ -19,7 +19,7 @@ from scipy import sparse
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 from tqdm.auto import tqdm
-from .data import DecError, atomic_path, on_disk, part_name
+from .data import DecError, atomic_path, on_disk, part_files
 
 # %% ../nbs/01_training.ipynb #5391e9a9
 class BatchStream:
@@ -39,9 +39,9 @@ class BatchStream:
         self.batch_size, self.epochs = min(batch_size, n), {}
     def _epoch(self, e):
         if e not in self.epochs:
-            g = torch.Generator().manual_seed(self.seed * 1_000_003 + e)
-            p = (torch.arange(self.n) if self.order == 'file'
-                 else torch.randperm(self.n, generator=g))
+            g = torch.Generator('cpu').manual_seed(self.seed * 1_000_003 + e)
+            p = (torch.arange(self.n, device='cpu') if self.order == 'file'
+                 else torch.randperm(self.n, generator=g, device='cpu'))
             self.epochs = ({k: v for k, v in self.epochs.items() if k == e-1}
                            | {e: p.to(self.device)})
         return self.epochs[e]
@@ -62,9 +62,10 @@ def workers(
     device='cpu', # 'cpu': they talk through gloo; a GPU: through NCCL
 ):
     "Join the processes that `torchrun` started, for a block; without `torchrun`, nothing happens"
-    if dist.is_initialized() or int(os.environ.get('WORLD_SIZE', 1)) == 1: yield; return
-    # NCCL's own messages go there, too
-    if (gpu := torch.device(device).type == 'cuda'): torch.cuda.set_device(device)
+    alone = 'RANK' not in os.environ or int(os.environ.get('WORLD_SIZE', 1)) == 1
+    if dist.is_initialized() or alone: yield; return
+    gpu = torch.device(device).type == 'cuda'
+    if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
     dist.init_process_group('nccl' if gpu else 'gloo')
     try: yield
     except RuntimeError as e:
@@ -108,13 +109,14 @@ class Rows:
         x, # points, (n, d): array or tensor; memory-mapped or CSR, they stay as they are
         factor:float=1., # see scale_factor
         device='cpu', # where batches shall lie
+        hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
         self.x, self.factor, self.device = x, factor, torch.device(device)
-        self.held = not (sparse.issparse(x) or on_disk(x))       # as one dense tensor on the device
+        self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:
-            self.x = torch.as_tensor(x).to(self.device)
-            if factor != 1: self.x = self.x * factor
+            self.x = (t := torch.as_tensor(x)).to(self.device)
+            if factor != 1: self.x = self.x*factor if self.x is t else self.x.mul_(factor)
     def __len__(self): return self.n
     def __getitem__(self, b): # slice or index tensor
         if self.held: return self.x[b] if isinstance(b, slice) else self.x.index_select(0, b)
@@ -176,8 +178,7 @@ class Stage:
     epochs:float|None=None # passes over the data, where the length is a rule in n
     min_iter:int=0 # with epochs: the fewest mini-batches
     batch_size:int=256
-    # the largest share of the points that a batch may take; small data sets get smaller batches
-    batch_share:float=1.
+    batch_share:float=1. # the largest share of the points in a batch: small batches for small data
     optimizer:str='sgd' # 'sgd' or 'adam'
     lr:float=.1 # learning rate of the weights
     bias_lr:float=1. # learning rate of the biases, as a multiple of lr
@@ -201,6 +202,14 @@ class Stage:
             if not 0 <= getattr(self, name) <= 1:
                 raise DecError(f"{name} is a share of the run, between 0 and 1, not "
                                f"{getattr(self, name)!r}")
+        for names, fine, what in (
+            (('n_iter', 'batch_size'), lambda v: v >= 1, 'a whole number of at least 1'),
+            (('min_iter', 'ramp', 'lr_step'), lambda v: v >= 0, 'a whole number of at least 0'),
+            (('momentum', 'dropout'), lambda v: 0 <= v < 1, 'at least 0 and below 1'),
+            (('lr', 'bias_lr', 'epochs'), lambda v: v is None or 0 < v < math.inf, 'above 0')):
+            for name in names:
+                if not fine(getattr(self, name)):
+                    raise DecError(f"{name} must be {what}, not {getattr(self, name)!r}")
 
 # %% ../nbs/01_training.ipynb #3c77501b
 @patch
@@ -243,7 +252,7 @@ def show_schedule(stage, n=70_000):
     axs[0].semilogy(t, [stage.lr_at(int(i), T) for i in t])
     axs[0].set(xlabel='iteration', ylabel='learning rate')
     axs[1].plot(t, [stage.momentum_at(int(i)) for i in t])
-    axs[1].set(xlabel='iteration', ylabel='momentum', xlim=(0, 5000), ylim=(0, 1))
+    axs[1].set(xlabel='iteration, the first 5000', ylabel='momentum', xlim=(0, 5000), ylim=(0, 1))
     return fig
 
 # %% ../nbs/01_training.ipynb #6a9b5307
@@ -281,41 +290,48 @@ def pick_device(
 def has_fast_bf16()->bool:
     "Does this CPU have units for products of bfloat16 matrices?"
     try:
-        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        if not torch.ops.mkldnn._is_mkldnn_bf16_supported(): return False
     except (AttributeError, RuntimeError): return False
+    has = getattr(torch.cpu, 'get_capabilities', dict)()
+    if has.get('architecture') != 'x86_64': return torch.backends.mkldnn.is_available()
+    return has['avx512_bf16'] or has['amx_bf16']   # with AVX-512 alone, products of bf16 are slower
 
 # %% ../nbs/01_training.ipynb #3f98a100
+_one_thread = threading.RLock()          # PyTorch has one precision and one random state for all
+
 @contextmanager
 def precision(
-    # 'auto', 'float32' or 'bf16': how float32 matrix products are computed inside the block
-    kind:str='auto',
+    kind:str='auto', # 'auto', 'float32' or 'bf16': how float32 products are computed in the block
     device='cpu', # for 'auto': TF32 on a GPU, bf16 on a CPU that has units for it, else float32
 ): # the setting in force: 'highest', 'high' or 'medium'
-    "Set the precision of matrix products for a block, and put it back afterwards"
+    "Set the precision of matrix products for a block, and put it back; one thread at a time"
     if kind not in ('auto', 'float32', 'bf16'):
         raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
-    auto = ('high' if torch.device(device).type == 'cuda' else 'medium' if has_fast_bf16()
-            else 'highest')
-    try: before = torch.get_float32_matmul_precision()
-    except RuntimeError as e:
-        raise DecError("the precision of products was set here by torch.backends.….fp32_precision, "
-                       "and PyTorch does not mix that with its older setting, which this package "
-                       "changes and puts back; use torch.set_float32_matmul_precision") from e
-    convolutions = torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision({'auto': auto, 'float32': 'highest', 'bf16': 'medium'}[kind])
-    torch.backends.cudnn.allow_tf32 = kind != 'float32'
-    try: yield torch.get_float32_matmul_precision()
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = convolutions
+    gpu = torch.device(device).type == 'cuda'
+    auto = 'high' if gpu else 'medium' if has_fast_bf16() else 'highest'
+    with _one_thread:
+        try:
+            before = torch.get_float32_matmul_precision()
+            convolutions = gpu and torch.backends.cudnn.allow_tf32
+        except RuntimeError as e:
+            raise DecError("the precision of products was set here by "
+                           "torch.backends.….fp32_precision, and PyTorch does not mix that with "
+                           "its "
+                           "older setting, which this package changes and puts back; use "
+                           "torch.set_float32_matmul_precision") from e
+        torch.set_float32_matmul_precision(dict(auto=auto, float32='highest', bf16='medium')[kind])
+        if gpu: torch.backends.cudnn.allow_tf32 = kind != 'float32'
+        try: yield torch.get_float32_matmul_precision()
+        finally:
+            torch.set_float32_matmul_precision(before)
+            if gpu: torch.backends.cudnn.allow_tf32 = convolutions
 
 def precision_used(
     kind:str='auto', # see precision
     device='cpu',
 )->str: # 'float32', 'tf32' or 'bf16'
     "What `precision` comes to here, as records name it"
-    # PyTorch has TF32 for both on a GPU
-    with precision(kind, device) as p:
+    with precision(kind, device) as p:                          # PyTorch has TF32 for both on a GPU
         return {'highest': 'float32', 'high': 'tf32',
                 'medium': 'tf32' if torch.device(device).type == 'cuda' else 'bf16'}[p]
 
@@ -327,9 +343,21 @@ def seeded(
 ):
     "Run a block from a seed and give PyTorch its random state back afterwards"
     gpus = [torch.device(device)] if torch.device(device).type == 'cuda' else []
-    with torch.random.fork_rng(devices=gpus):
-        torch.manual_seed(seed)
+    with _one_thread, torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu): torch.cuda.manual_seed(seed)
         yield
+
+# %% ../nbs/01_training.ipynb #3b353c4b
+@contextmanager
+def usual_defaults():
+    "For a block, whatever names neither is float32 on the CPU; a session may have other defaults"
+    before, device = torch.get_default_dtype(), torch.get_default_device()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with nullcontext() if device.type == 'cpu' else torch.device('cpu'): yield
+    finally: torch.set_default_dtype(before)
 
 # %% ../nbs/01_training.ipynb #bc293c96
 class Diverged(DecError): "The loss became infinite, or no number at all"
@@ -341,6 +369,7 @@ class Callback:
     def before_batch(self, trainer):
         "Before batch `trainer.t`; setting `trainer.stop_reason` ends the run"
     def after_batch(self, trainer): "After the step; `trainer.t` already counts it"
+    def after_refresh(self, trainer, q): "In the KL phase (page 05), with q of all points, (n, k)"
     def after_fit(self, trainer): "Once, at the end"
     def on_interrupt(self, trainer): "Ctrl-C; the run ends after this"
     def state_dict(self): return {}
@@ -417,10 +446,11 @@ def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(
 
 # %% ../nbs/01_training.ipynb #9d380361
 def progress_bar(total, done=0, name=''):
-    "tqdm with time left; silent when `IN_TEST` is set"
+    "tqdm with time left; silent when `IN_TEST` or tqdm's own `TQDM_DISABLE` is set"
     quiet = (bool(os.environ.get('IN_TEST')) or bool(os.environ.get('PYTEST_CURRENT_TEST'))
              or worker()[0] > 0)
-    return tqdm(total=total, initial=done, desc=name, disable=quiet, unit='batch', leave=False,
+    return tqdm(total=total, initial=done, desc=name, unit='batch', leave=False,
+                **(dict(disable=True) if quiet else {}),
                 mininterval=.5 if sys.stderr.isatty() or 'ipykernel' in sys.modules else 60)
 
 # %% ../nbs/01_training.ipynb #7451c5b4
@@ -429,13 +459,17 @@ def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
     """Ctrl-C waits for the end of the batch: half a batch (dropout drawn, target refreshed) must
     never be saved"""
     asked = []
-    try: before = signal.signal(signal.SIGINT, lambda *_: asked.append(1))
+    def ask(*_):
+        asked.append(1)
+        if len(asked) > 1: raise KeyboardInterrupt                   # at once, and nothing is saved
+    try: before = signal.signal(signal.SIGINT, ask)
     except ValueError: before = None                # not the main thread: Ctrl-C does not come here
     try: yield asked
     finally:
         if before is not None: signal.signal(signal.SIGINT, before)
     if asked: raise KeyboardInterrupt
 
+# %% ../nbs/01_training.ipynb #ebb39391
 @patch
 def fit(self:Trainer)->Trainer:
     "Run to the end, or to the first `stop_reason`"
@@ -457,7 +491,8 @@ def fit(self:Trainer)->Trainer:
                 for cb in self.callbacks: cb.after_batch(self)
                 if asked: raise KeyboardInterrupt
         except KeyboardInterrupt:
-            for cb in self.callbacks: cb.on_interrupt(self)
+            if len(asked) < 2:
+                for cb in self.callbacks: cb.on_interrupt(self)
             raise
         self.log(bar)
         self.stop_reason = self.stop_reason or 'n_iter'
@@ -492,11 +527,11 @@ def state_dict(self:Trainer)->dict: # tensors, numbers and strings only
     "Everything that the rest of the run depends on"
     rng = dict(cpu=torch.get_rng_state())
     if self.device.type == 'cuda': rng['cuda'] = torch.cuda.get_rng_state(self.device)
-    return dict(t=self.t, params=[p.detach().clone() for p in self.params],
-                held=[v.detach().clone() for v in self.held], opt=self.opt.state_dict(),
-                total=self.total.clone(), history=list(self.history),
-                rng=rng, seconds=self.seconds, stop_reason=self.stop_reason,
-                callbacks=[cb.state_dict() for cb in self.callbacks])
+    return copy.deepcopy(dict(              # a run that goes on must not change what is remembered
+        t=self.t, params=[p.detach() for p in self.params], held=[v.detach() for v in self.held],
+        opt=self.opt.state_dict(), total=self.total, history=self.history, rng=rng,
+        seconds=self.seconds, stop_reason=self.stop_reason,
+        callbacks=[cb.state_dict() for cb in self.callbacks]))
 
 @patch
 def load_state_dict(self:Trainer, state:dict):
@@ -504,6 +539,7 @@ def load_state_dict(self:Trainer, state:dict):
     if [set(s) for s in state['callbacks']] != [set(cb.state_dict()) for cb in self.callbacks]:
         raise DecError(f"{self.name}: the checkpoint is of a run with other callbacks; give the "
                        f"same ones, or delete it")
+    state = copy.deepcopy(state)
     with torch.no_grad():
         for p, v in zip([*self.params, *self.held],
                         [*state['params'], *state.get('held', self.held)], strict=True):
@@ -538,8 +574,9 @@ class Checkpoint:
                 state = torch.load(self.path, weights_only=True, map_location='cpu')
                 self.done, self.running = state['done'], state['running']
             except Exception as e:
+                os.replace(self.path, kept := self.path.with_name(self.path.name + '.unreadable'))
                 warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
-                              "the job starts over")
+                              f"the file is {kept.name} now, and the job starts over")
         if self.path and world > 1:
             self.done, self.running = first_only(lambda: (self.done, self.running))
     def save(self):
@@ -559,8 +596,7 @@ class Checkpoint:
     def clear(self): # after the job has ended well
         self.done, self.running = {}, None
         if self.path and not worker()[0]:
-            parts = glob.escape(part_name(self.path, '\0')).replace('\0', '*')
-            for f in [self.path, *self.path.parent.glob(parts)]: f.unlink(missing_ok=True)
+            for f in [self.path, *part_files(self.path)]: f.unlink(missing_ok=True)
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):
@@ -570,8 +606,9 @@ class _SaveNow(Callback):
         if time.monotonic() - self.last > self.ck.every: self.on_interrupt(trainer)
     def on_interrupt(self, trainer):
         self.ck.running = [self.name, trainer.state_dict()]
-        self.ck.save()
         self.last = time.monotonic()
+        try: self.ck.save()
+        except DecError as e: warnings.warn(f'{e}; the training goes on, and tries again later')
 
 @patch
 def run(self:Checkpoint,

@@ -57,8 +57,8 @@ def start(tmp_path, tmp_path_factory): # start(func, *args, env={}): a `Child`
 def cli(start): # cli('dec_fit', …): its exit status, stdout and stderr; starts in tmp_path
     return lambda *argv, before=(small,), env={}: start(run_script, argv, before, env=env).finish()
 
-@pytest.fixture(scope='session')
 # the source distribution, the wheel that is made from it, and the folder where that was unpacked
+@pytest.fixture(scope='session')
 def built(tmp_path_factory):
     here, tmp = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('built')
     for f in ('settings.ini', 'setup.py', 'MANIFEST.in', 'README.md', 'LICENSE', 'CHANGELOG.md',

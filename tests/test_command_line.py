@@ -118,6 +118,27 @@ def test_the_recorded_command_repeats_the_run(cli, tmp_path, blobs):
                             for r in records]
     assert same(first) == same(again)
 
+def test_other_peoples_files_are_left_alone(cli, tmp_path, blobs):
+    mine = [tmp_path/n for n in ('top.png', 'samples.png', 'how_many.png', 'contingency.png',
+                                 '.movie.mkv.part', '.writable')]
+    for f in mine: f.write_text('mine')
+    r = cli('dec_fit', blobs, *short, '--out', tmp_path)
+    assert r.returncode == 0, r.stderr
+    assert all(f.read_text() == 'mine' for f in mine if f.name != 'contingency.png')
+    r = cli('dec_predict', tmp_path/'model.safetensors', blobs, '--out', blobs)
+    assert r.returncode == 1 and 'name another file' in r.stderr
+    assert np.load(blobs)['x'].shape == (200, 16)
+
+def test_two_files_of_one_name_get_two_folders(cli, tmp_path):
+    for folder in 'ab':
+        (tmp_path/folder).mkdir()
+        np.savez(tmp_path/folder/'data.npz', **dict(zip('xy', make_blobs(seed=ord(folder)))))
+        for _ in range(2):                                    # the second time it is the same job
+            r = cli('dec_fit', f'{folder}/data.npz', *short)
+            assert r.returncode == 0, r.stderr
+    assert sorted(f.name for f in (tmp_path/'dec_runs').iterdir()) == ['data-fast-0',
+                                                                       'data-fast-0-2']
+
 def test_predict_agrees_with_fit(cli, tmp_path, blobs):
     assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0
     r = cli('dec_predict', 'o/model.safetensors', blobs, '--out', 'new/c.csv')
@@ -297,14 +318,16 @@ def test_usage_errors_are_argparse_s(cli):
         r = cli(*argv)
         assert r.returncode == 2 and 'usage:' in r.stderr and 'Traceback' not in r.stderr
 
-def test_not_enough_memory_is_said(cli, tmp_path, blobs):
-    r = cli('dec_fit', blobs, *short, '--out', 'o', before=(no_memory,))
-    check_complaint(r, 'dec_fit', 'memory')
-
-def no_memory():
+def no_memory(): run_out(MemoryError())
+def no_memory_for_a_tensor(): run_out(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+def run_out(error):
     from dec_tutorial import command_line
-    def run_fit(*args): raise MemoryError
+    def run_fit(*args): raise error
     command_line.run_fit = run_fit
+
+@pytest.mark.parametrize('how', [no_memory, no_memory_for_a_tensor])
+def test_not_enough_memory_is_said(cli, tmp_path, blobs, how):
+    check_complaint(cli('dec_fit', blobs, *short, '--out', 'o', before=(how,)), 'dec_fit', 'memory')
 
 @pytest.mark.parametrize('what,rows', [('table2', ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop',
                                                    'DEC w/o backprop, not stopped', 'DEC']),

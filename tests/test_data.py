@@ -372,7 +372,6 @@ def test_bad_cells_are_named(value, word):
     (np.zeros((2, 2), [('a', 'f4'), ('b', 'f4')]), 'not real numbers'),
     (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'not real numbers'),
     (put(10**400, object), 'not real numbers'),
-    (torch.ones(2, 2, requires_grad=True), 'not real numbers'),
     (np.ones(5), '(5,)'), (np.ones((2, 2, 2)), '(2, 2, 2)'), (3., 'shape'), (None, 'shape'),
     ([], 'shape'), (np.ones((0, 3)), '0 sample(s)'), (np.ones((3, 0)), '0 feature(s)'),
     (sparse.csr_matrix((0, 3)), '0 sample(s)'), (sparse.coo_array(np.ones(3)), 'shape'),
@@ -650,8 +649,8 @@ def test_unfitted(tmp_path): # scikit-learn's own error, since its users and its
 
 # --- model files ---
 
-@pytest.fixture
 # header and arrays of a good file, and a function that writes them changed and loads them again
+@pytest.fixture
 def parts(fitted, tmp_path):
     fitted.save(tmp_path/'good.safetensors')
     with safe_open(tmp_path/'good.safetensors', 'pt') as f:
@@ -738,3 +737,11 @@ def test_fuzzed_headers(fitted, tmp_path): # a sentence, or a model that works
         except DecError as e: assert str(f) in str(e) and '\n' not in str(e)
         else: assert q.shape == (60, 3) and np.isfinite(q).all()
     assert 0 < loaded < 150
+
+def test_tensors_of_every_kind_and_masks():
+    for t in (torch.rand(4, 3, dtype=torch.bfloat16), torch.rand(4, 3, requires_grad=True),
+              torch.ones(4, 3, dtype=torch.int32)): assert check_x(t).dtype == np.float32
+    with pytest.raises(DecError, match='masked cells'):
+        check_x(np.ma.masked_array(np.ones((2, 2)), [[0, 1], [0, 0]]))
+    with pytest.raises(DecError, match='too small for float32'):
+        scale_factor(np.full((5, 2), 1e-42, dtype=np.float32))

@@ -1,8 +1,9 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
-import warnings
+import pickle, warnings
 from dataclasses import replace
 from functools import partial
 import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
+from joblib import Parallel, delayed
 from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
@@ -16,14 +17,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import make_blobs
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, behind_pca, dec_loss, get_recipe
-from dec_tutorial import how_many
+from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.figures import generalizability
 from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
-from dec_tutorial.training import Rows, Stage
+from dec_tutorial.training import Callback, Rows, Stage
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
 def small(k=3, **kw):
@@ -35,8 +36,8 @@ def small(k=3, **kw):
 @pytest.mark.filterwarnings('ignore')
 def test_scikit_learns_own_checks(estimator, check): check(estimator)
 
-@pytest.mark.parametrize('seed', range(3))
 # with 500 batches one setosa, the 42nd flower, goes astray on some processors
+@pytest.mark.parametrize('seed', range(3))
 def test_pipeline_on_iris(seed):
     iris = load_iris(as_frame=True)
     pipe = make_pipeline(StandardScaler(), DEC(3, random_state=seed, ae_iter=1500, max_iter=200))
@@ -326,3 +327,79 @@ def test_what_is_given_goes_before_the_method():
             and DEC(method='DCN', train_centroids=True)._use.train_centroids is True)
     assert (DEC(method='DCN', callbacks=())._use.callbacks == ()
             and DEC(method='IDEC', keep_decoder=False)._use.keep_decoder is False)
+
+def test_a_stopped_fit_is_no_model(tmp_path): # not even after a good one
+    m = small()
+    x = make_blobs()[0]
+    m.fit(x)
+    class Stop(Callback):
+        def after_batch(self, trainer):
+            if trainer.t == 20: raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt): m.set_params(callbacks=[Stop()]).fit(x)
+    for left in (lambda: m.predict(x), lambda: m.save(tmp_path/'m')):
+        with pytest.raises(NotFittedError): left()
+    assert not hasattr(m, 'labels_') and not hasattr(m, 'soft_sizes_')
+
+def test_threads_do_not_disturb_each_other():
+    x = make_blobs()[0]
+    fit = lambda s: small(ae_iter=60 + 20*s, random_state=s).fit(x).start_codes_
+    alone, before = [fit(s) for s in range(3)], torch.get_float32_matmul_precision()
+    state = torch.get_rng_state()
+    together = Parallel(n_jobs=3, backend='threading')(delayed(fit)(s) for s in range(3))
+    for a, b in zip(alone, together): assert np.array_equal(a, b)
+    assert torch.get_float32_matmul_precision() == before
+    assert torch.equal(torch.get_rng_state(), state)
+
+def test_a_seed_leaves_other_devices_alone(monkeypatch): # a user's own dropout on a GPU, say
+    seen = []
+    monkeypatch.setattr(torch.cuda, 'manual_seed_all', seen.append)
+    small().fit(make_blobs()[0])
+    assert seen == []
+
+@pytest.mark.parametrize('kind', [torch.float64, torch.bfloat16])
+def test_defaults_of_the_session_do_not_matter(kind):
+    x, before = make_blobs()[0], torch.get_default_dtype()
+    want = small(method='VaDE').fit(x).labels_
+    torch.set_default_dtype(kind)
+    try: assert np.array_equal(small(method='VaDE').fit(x).labels_, want)
+    finally: torch.set_default_dtype(before)
+
+@pytest.mark.parametrize('method', ['DEC', 'Aljalbout', 'DCN'])
+def test_a_pickle_does_not_hold_the_data(method):
+    x = np.tile(make_blobs()[0], (30, 1))
+    m = small(method=method).fit(x)
+    raw = pickle.dumps(m)
+    assert len(raw) < x.nbytes and np.array_equal(pickle.loads(raw).predict(x), m.labels_)
+
+def test_counts_of_a_stream_are_saved(tmp_path): # DCN's centroids move by 1/count
+    x, new = make_blobs()[0], make_blobs(seed=1)[0]
+    m = small(method='DCN').fit(x)
+    m.save(tmp_path/'m')
+    again = DEC.load(tmp_path/'m')
+    assert np.array_equal(m.partial_fit(new).cluster_centers_,
+                          again.partial_fit(new).cluster_centers_)
+
+def test_a_loaded_model_says_what_a_new_fit_lacks(tmp_path):
+    x = make_blobs()[0]
+    small(loss=lambda b: 0*b.q.sum()).fit(x).save(tmp_path/'m')
+    with pytest.raises(DecError, match='fitted with loss of its own.*set_params'):
+        DEC.load(tmp_path/'m').fit(x)
+    wide = partial(ConvAutoEncoder, image_shape=(2, 8))
+    small(network=wide).fit(x).save(tmp_path/'n')
+    assert DEC.load(tmp_path/'n').fit(x).autoencoder_.image_shape == (2, 8)
+
+def test_what_makes_no_sense_is_told_at_once():
+    with pytest.raises(DecError, match='leave one of them out'):
+        small(backprop=False, train_centroids=False).fit(make_blobs()[0])
+    for bad in (dict(n_iter=0), dict(batch_size=0), dict(momentum=1.5), dict(lr=-1.),
+                dict(epochs=0), dict(dropout=1.), dict(lr_step=-1), dict(lr=np.inf)):
+        with pytest.raises(DecError, match=f'{[*bad][0]} must be'): Stage(**dict(n_iter=5) | bad)
+
+def test_the_search_for_k_holds_no_file_whole(tmp_path, monkeypatch):
+    np.save(tmp_path/'x.npy', make_blobs(400)[0])
+    monkeypatch.setattr(data, 'IN_MEMORY', 2**13)
+    x = np.load(tmp_path/'x.npy', mmap_mode='r')
+    seen = []
+    monkeypatch.setattr(how_many, '_row', lambda a, b, halves, k: seen.append(len(halves[0])) or {})
+    k_curve(small(), x, ks=(2,))
+    assert 10 < seen[0] < 100

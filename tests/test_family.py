@@ -65,8 +65,8 @@ def test_unknown_method(cli, blobs):
     r = cli('dec_fit', blobs, '--method', 'idek')
     assert r.returncode == 1 and 'known are DEC' in r.stderr and 'IDEC' in r.stderr
 
-@pytest.mark.parametrize('method', ('DCN', 'Aljalbout', 'VaDE', 'DEC-DA'))
 # counts, mixtures and random shifts go on where they were
+@pytest.mark.parametrize('method', ('DCN', 'Aljalbout', 'VaDE', 'DEC-DA'))
 def test_a_killed_run_ends_the_same(tmp_path, method):
     armed = [True]
     class Kill(Callback):

@@ -12,7 +12,7 @@ from dec_tutorial.evaluation import cluster_accuracy, purity, scores
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
 from dec_tutorial.sae import reconstruction_loss
 from dec_tutorial.target_distribution import one_hot_target, target_distribution
-from dec_tutorial.training import Callback
+from dec_tutorial.training import Callback, Stage, Trainer
 
 ALPHAS = (.1, 1., 3., 100., math.inf)
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -41,9 +41,9 @@ def test_soft_assign_is_equation_1(alpha):
     torch.testing.assert_close(q, torch.tensor(naive, dtype=torch.float64), rtol=1e-12, atol=0)
     torch.testing.assert_close(log_soft_assign(z, mu, alpha), q.log(), rtol=1e-10, atol=1e-12)
 
-@pytest.mark.parametrize('alpha', ALPHAS)
 # in one dimension the kernel is SciPy's density of Student's t with alpha degrees of freedom, or
 # the normal's
+@pytest.mark.parametrize('alpha', ALPHAS)
 def test_soft_assign_is_students_t(alpha):
     z, mu = toy(d=1)
     x = (z - mu.T).numpy()
@@ -170,9 +170,9 @@ def cells(lo, hi):
     return st.builds(lambda s, m, e: np.float32(s*m*10.**e), st.sampled_from((-1, 1)),
                      st.floats(1, 9), st.integers(lo, hi))
 
-@st.composite
 # every cell its own magnitude between 1e-30 and 1e30, or all the same; zeros; points on their
 # centroid, one float32 beside it, or sharing one coordinate
+@st.composite
 def float32_problem(draw):
     lo, hi = draw(st.sampled_from([(-30, 30), (-4, 12)])
                   | st.sampled_from([(e, e) for e in range(-30, 31, 5)]))
@@ -271,9 +271,9 @@ labellings = st.integers(1, 25).flatmap(
     lambda n: st.tuples(*(st.lists(st.sampled_from(names), min_size=n, max_size=n)
                           for names in ([0, 2, 3, 7, 9], [-1, 4, 5, 6, 8]))))
 
+# as many clusters as classes, more, or fewer; names with gaps
 @few
 @given(labellings)
-# as many clusters as classes, more, or fewer; names with gaps
 def test_accuracy_is_the_best_of_all_maps(labels):
     y, c = labels
     assert (cluster_accuracy(y, c) == pytest.approx(brute_force(y, c), abs=1e-12)
@@ -334,8 +334,10 @@ def test_parts_can_be_frozen():
     np.testing.assert_array_equal(fixed.cluster_centers_, start)
     assert (np.abs(usual.cluster_centers_ - start).max() > 0
             and np.abs(fixed.transform(x) - begun.start_codes_).max() > 0)
-    with pytest.raises(DecError, match='every parameter is frozen'):
+    with pytest.raises(DecError, match='leave one of them out'):
         variant(train_centroids=False, backprop=False)
+    with pytest.raises(DecError, match='every parameter is frozen'):
+        Trainer(None, [torch.nn.Parameter(torch.ones(2), requires_grad=False)], 10, Stage(5))
 
 def test_the_decoder_can_be_kept():
     weights = lambda d: d.autoencoder_.decoder[-1].weight.detach().numpy()

@@ -5,7 +5,7 @@ import numpy as np, pytest, torch
 from safetensors import safe_open
 from scipy import sparse
 from conftest import Child, files, run_script, small
-from dec_tutorial import command_line, data, dec, sae, training
+from dec_tutorial import command_line, data, dec, how_many, sae, training
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe, job_key
 from dec_tutorial.training import Checkpoint, Stage
@@ -319,3 +319,70 @@ def test_resume_on_a_gpu(tmp_path, x):
     # between two refreshes: the target comes from the file
     resumed = make(checkpoint=tmp_path/'ck.pt', callbacks=[Stop(20)]).fit(x)
     assert np.allclose(resumed.cluster_centers_, make().fit(x).cluster_centers_, atol=1e-4)
+
+@pytest.mark.parametrize('name', ['customers.csv', 'model.safetensors'])
+def test_a_file_that_is_no_checkpoint_is_kept(tmp_path, x, name):
+    (tmp_path/name).write_bytes(b'a,b\n1,2\n')
+    with pytest.warns(UserWarning, match=f'the file is {name}.unreadable now'):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/name).fit(x)
+    assert (tmp_path/f'{name}.unreadable').read_bytes() == b'a,b\n1,2\n'
+
+def test_halves_of_another_job_are_not_taken_up(tmp_path, x, monkeypatch):
+    auto = lambda x, seed, ck: DEC('auto', recipe=tiny, random_state=seed, checkpoint=ck).fit(x)
+    monkeypatch.setattr(how_many, '_row', lambda *_: 1/0)       # stops when both halves are trained
+    with pytest.raises(ZeroDivisionError): auto(x, 0, tmp_path/'ck.pt')
+    assert len(list(tmp_path.glob('ck-half-*.pt'))) == 2
+    (tmp_path/'ck.pt').unlink()
+    monkeypatch.undo()
+    other = x[::-1]**2
+    assert auto(other, 1, tmp_path/'ck.pt').k_curve_ == auto(other, 1, None).k_curve_
+
+def test_modules_and_globals_belong_to_the_job(x):
+    key = lambda m: job_key(x, augment=m)
+    assert key(torch.nn.Dropout(.1)) == key(torch.nn.Dropout(.1)) != key(torch.nn.Dropout(.7))
+    line = torch.nn.Linear(3, 3)
+    assert (key(torch.nn.Sequential(line, torch.nn.ReLU()))
+            != key(torch.nn.Sequential(line, torch.nn.Tanh())))
+    made = {}
+    for factor in (1., 100.):
+        exec(f'factor = {factor}\ndef loss(b): return factor*b.q.sum()', made)
+        made[factor] = job_key(x, loss=made['loss'])
+    assert made[1.] != made[100.]
+
+def test_an_open_checkpoint_is_not_changed_by_later_runs(x):
+    class Power(training.Callback):
+        def __init__(self, at, error): self.at, self.error = at, error
+        def after_batch(self, trainer):
+            if trainer.t == self.at: raise self.error
+    ck = Checkpoint(None, every=1e9)
+    fit = lambda *stop: DEC(4, recipe=tiny, random_state=0, checkpoint=ck,
+                            callbacks=[Power(*stop)]).fit(x).cluster_centers_
+    whole = fit(-1, ValueError)
+    ck = Checkpoint('unused.pt', every=1e9)
+    ck.save = lambda: None                                                 # in memory only
+    with pytest.raises(KeyboardInterrupt): fit(20, KeyboardInterrupt)
+    with pytest.raises(ValueError): fit(40, ValueError)
+    assert np.array_equal(fit(-1, ValueError), whole)
+
+def test_a_disk_that_is_full_for_a_moment(tmp_path, x, monkeypatch):
+    want = DEC(4, recipe=tiny, random_state=0).fit(x).labels_
+    save, calls = Checkpoint.save, []
+    def full(self):
+        calls.append(1)
+        if self.running and len(calls) % 3 == 0: raise DecError('cannot write: File too large')
+        save(self)
+    monkeypatch.setattr(Checkpoint, 'save', full)
+    with pytest.warns(UserWarning, match='the training goes on'):
+        m = DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint(tmp_path/'ck.pt', -1)).fit(x)
+    assert np.array_equal(m.labels_, want)
+
+def test_ctrl_c_twice_does_not_wait(tmp_path, x):
+    class Slow(training.Callback):
+        def after_batch(self, trainer):
+            if trainer.t == 20:
+                signal.raise_signal(signal.SIGINT); signal.raise_signal(signal.SIGINT)
+                raise AssertionError('still here')
+    with pytest.raises(KeyboardInterrupt):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint(tmp_path/'ck.pt', 1e9),
+            callbacks=[Slow()]).fit(x)
+    assert Checkpoint(tmp_path/'ck.pt').running is None                  # half a batch is not saved
