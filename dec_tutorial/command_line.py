@@ -376,9 +376,8 @@ def dec_fit(
         if table:
             chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
             print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
-                  f"batches; "
-                  f"open {folder/'report.html'}; {folder/'assignments.csv'} has the cluster of "
-                  f"every row")
+                  f"batches; open {folder/'report.html'}; {folder/'assignments.csv'} has the "
+                  f"cluster of every row")
 
 # %% ../nbs/07_command_line.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names

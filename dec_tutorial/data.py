@@ -371,11 +371,13 @@ def _download_root(roots):
 
 # %% ../nbs/00_data.ipynb #07d2db26
 _N_TRAIN = {'mnist': 60_000, 'fashion': 60_000, 'usps': 7_291, 'stl10': 5_000}
-_PLACE = {'mnist': 'the four idx files in MNIST/raw', 'fashion': 'the four idx files in '
-          'FashionMNIST/raw', 'usps': 'usps.npz, or usps.bz2 and usps.t.bz2',
+_PLACE = {'mnist': 'the four idx files in MNIST/raw',
+          'fashion': 'the four idx files in FashionMNIST/raw',
+          'usps': 'usps.npz, or usps.bz2 and usps.t.bz2',
           'stl10': 'the folder stl10_binary', 'stl10_hog': 'the folder stl10_binary',
-          'coil20': 'coil20.npz, or coil-20-proc.zip', 'rcv1': "rcv1.npz, or scikit-learn's folder "
-          "RCV1", 'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
+          'coil20': 'coil20.npz, or coil-20-proc.zip',
+          'rcv1': "rcv1.npz, or scikit-learn's folder RCV1",
+          'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
 
 def _fetch(name, get, roots, download):
     """Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can
@@ -593,8 +595,7 @@ def scale_factor(
         factor = float(np.sqrt(x.shape[0]*x.shape[1]/squares)/top)
         if factor > float(np.finfo(np.float32).max):
             raise DecError(f"the values of X are at most {top:.3g}, too small for float32; "
-                           f"multiply "
-                           f"X by a large number first")
+                           f"multiply X by a large number first")
         return factor
     if how != 'authors':
         raise DecError(f"scale must be 'paper', 'authors', 'none' or a number above 0, not {how!r}")

@@ -316,8 +316,7 @@ def precision(
         except RuntimeError as e:
             raise DecError("the precision of products was set here by "
                            "torch.backends.….fp32_precision, and PyTorch does not mix that with "
-                           "its "
-                           "older setting, which this package changes and puts back; use "
+                           "its older setting, which this package changes and puts back; use "
                            "torch.set_float32_matmul_precision") from e
         torch.set_float32_matmul_precision(dict(auto=auto, float32='highest', bf16='medium')[kind])
         if gpu: torch.backends.cudnn.allow_tf32 = kind != 'float32'
@@ -475,8 +474,8 @@ def fit(self:Trainer)->Trainer:
     "Run to the end, or to the first `stop_reason`"
     start, before = time.perf_counter(), self.seconds
     _keep_freed()
-    with seeded(self.seed, self.device), progress_bar(self.n_iter, self.t,
-                                                      self.name) as bar, _whole_batches() as asked:
+    bar = progress_bar(self.n_iter, self.t, self.name)
+    with seeded(self.seed, self.device), bar, _whole_batches() as asked:
         if getattr(self, 'rng', None) is not None: self._set_rng(self.rng)
         if self.world > 1: self.loss_func = _shared(self.loss_func, self.params)
         for cb in self.callbacks: cb.before_fit(self)
@@ -569,14 +568,7 @@ class Checkpoint:
         if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
         self.every = float(every)
         rank, world = worker()
-        if self.path and self.path.exists() and not rank:
-            try:
-                state = torch.load(self.path, weights_only=True, map_location='cpu')
-                self.done, self.running = state['done'], state['running']
-            except Exception as e:
-                os.replace(self.path, kept := self.path.with_name(self.path.name + '.unreadable'))
-                warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
-                              f"the file is {kept.name} now, and the job starts over")
+        if self.path and self.path.exists() and not rank: self._read()
         if self.path and world > 1:
             self.done, self.running = first_only(lambda: (self.done, self.running))
     def save(self):
@@ -597,6 +589,20 @@ class Checkpoint:
         self.done, self.running = {}, None
         if self.path and not worker()[0]:
             for f in [self.path, *part_files(self.path)]: f.unlink(missing_ok=True)
+
+# %% ../nbs/01_training.ipynb #b584dfe1
+@patch
+def _read(self:Checkpoint):
+    try:
+        with open(self.path, 'rb') as f:
+            state = torch.load(f, weights_only=True, map_location='cpu')
+        self.done, self.running = state['done'], state['running']
+    except (IsADirectoryError, PermissionError) as e:
+        raise DecError(f'checkpoint {self.path}: {e.strerror}; name another file') from e
+    except Exception as e:                                               # damaged, or no checkpoint
+        os.replace(self.path, kept := self.path.with_name(self.path.name + '.unreadable'))
+        warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
+                      f"the file is {kept.name} now, and the job starts over")
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):

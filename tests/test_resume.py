@@ -386,3 +386,9 @@ def test_ctrl_c_twice_does_not_wait(tmp_path, x):
         DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint(tmp_path/'ck.pt', 1e9),
             callbacks=[Slow()]).fit(x)
     assert Checkpoint(tmp_path/'ck.pt').running is None                  # half a batch is not saved
+
+def test_a_folder_is_no_checkpoint(tmp_path, x):
+    (tmp_path/'mine').mkdir()
+    with pytest.raises(DecError, match='mine: Is a directory; name another file'):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'mine').fit(x)
+    assert (tmp_path/'mine').is_dir()
