@@ -177,9 +177,16 @@ def _report(ds, dec, table, pictures, records):
 _PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top',
              'reconstructions'}
 
-def _command_of(folder): # that made the records in it; None: there are none
+def _recorded(folder): # the command that made the records in it, or None
     try: return read_records(folder/'record.json')[-1]['command'] or 'unknown'
     except (DecError, LookupError, TypeError): return None
+
+def _command_of(folder): # that is not finished in it, or made the records in it; None: neither
+    try: return (folder/'.command').read_text(encoding='utf-8')
+    except OSError: return _recorded(folder)
+
+def _write_text(path, text):
+    with atomic_path(path) as tmp: tmp.write_text(text, encoding='utf-8')
 
 def _assignments(q, path): # a line for every point
     with atomic_path(path) as tmp, open(tmp, 'w', newline='') as f:
@@ -187,6 +194,7 @@ def _assignments(q, path): # a line for every point
         w.writerow(['row', 'cluster', 'confidence'])
         w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
 
+# %% ../nbs/07_command_line.ipynb #b7c407d0
 def _write_all(ds, dec, records, table, out):
     """record.json, model.safetensors, assignments.csv, the pictures and report.html, each whole
     or not at all"""
@@ -199,20 +207,20 @@ def _write_all(ds, dec, records, table, out):
             fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
         plt.close(fig)
         pictures.append(((out/f'{name}.png').read_bytes(), caption))
-    if _command_of(out):                                             # of another job in this folder
+    if _recorded(out):                                             # of another job in this folder
         for name in _PICTURES - {name for name, *_ in drawn}:
             (out/f'{name}.png').unlink(missing_ok=True)
     _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d:
         dec.feature_names_in_ = np.array(ds.names, dtype=object)
     dec.save(out/'model.safetensors')
-    with atomic_path(out/'report.html') as tmp:
-        tmp.write_text(_report(ds, dec, table, pictures, records), encoding='utf-8')
+    _write_text(out/'report.html', _report(ds, dec, table, pictures, records))
     write_records(records, out/'record.json')
     written = [*(f'{name}.png' for name in _PICTURES), 'assignments.csv', 'model.safetensors',
                'report.html', 'record.json']
     for name in written:                                     # what a kill while writing left behind
         for f in part_files(out/name): f.unlink(missing_ok=True)
+    (out/'.command').unlink(missing_ok=True)
 
 # %% ../nbs/07_command_line.ipynb #6d37f2e3
 def _estimator(ds, n_clusters, method, **args):
@@ -255,8 +263,7 @@ def run_fit(
     command:str|None=None, # for the record
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
-    dev, out = pick_device(device), Path(out)
-    used = precision_used(prec, dev)
+    dev, out = pick_device(device), Path(out); used = precision_used(prec, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=prec, **limits)
@@ -265,6 +272,7 @@ def run_fit(
     with workers(dev):                                        # one, unless torchrun started several
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
+        if command and not rank: _write_text(out/'.command', command)      # until it is finished
         alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
         raw = lambda k: ck.once('raw k-means', lambda: alone(k))
         if dec.n_clusters != 'auto': raw(dec.n_clusters)

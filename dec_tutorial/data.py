@@ -83,15 +83,19 @@ class Dataset:
         return f'{self.name}: {self.n} points × {self.d} features, {kind}, {labels}'
 
 # %% ../nbs/00_data.ipynb #2e849475
+def _off_torch(x): # a tensor, of any kind and anywhere, as an array; anything else as it is
+    if not hasattr(x, 'is_floating_point'): return x
+    x = x.detach().cpu()
+    return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+
 def check_x(
     x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)
     what:str='X', # what to call it in an error
 )->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
     "The points as a float32 matrix, or a `DecError` that names the first bad cell"
     if sparse.issparse(x): return _check_sparse(x, what)
-    if hasattr(x, 'is_floating_point'):                                   # a tensor, wherever it is
-        x = x.detach().cpu().float() if x.is_floating_point() else x.detach().cpu()
-    if np.ma.is_masked(x):
+    x = _off_torch(x)
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DecError(f"{what} has masked cells; fill them or leave their rows out")
     try:
         raw = np.asarray(x)
@@ -150,7 +154,7 @@ def check_offset(
 ): # DecError if float32 would forget them
     "Does a column with much to say lie so far from zero that float32 keeps none of it?"
     if sparse.issparse(x): return
-    x = np.asarray(x)
+    x = np.asarray(_off_torch(x))
     if x.ndim != 2 or 0 in x.shape or x.dtype.kind not in 'fiu' or x.dtype.itemsize < 8: return
     some = x[::max(1, len(x)//10_000)].astype(np.float64)
     spread, middle = some.std(0), np.abs(some.mean(0))

@@ -8,7 +8,7 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmean
            'compare_recipes', 'show_training']
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
-import copy, dataclasses, hashlib, itertools, json, math, numbers, os, re, time, warnings
+import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -359,8 +359,13 @@ def _check_k(self:DEC, n):
 
 # %% ../nbs/05_dec.ipynb #06192a39
 def _held(d): # of the things in a dictionary those that are numbers, words or arrays
-    kinds = (bool, int, float, str, tuple, np.ndarray, np.generic, torch.Tensor)
+    kinds = (bool, int, float, str, tuple, list, dict, np.ndarray, np.generic, torch.Tensor)
     return {n: v for n, v in d.items() if isinstance(v, kinds) and n != 'training'}
+
+def _globals_of(code): # names of the globals that it reads, inner functions included
+    inner = [_globals_of(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return {i.argval for i in dis.get_instructions(code)
+            if i.opname in ('LOAD_GLOBAL', 'LOAD_NAME')}.union(*inner)
 
 def _spell(v): # what JSON does not know: functions by what they do, objects by what they hold
     if isinstance(v, partial): return [v.func, v.args, v.keywords]
@@ -370,7 +375,7 @@ def _spell(v): # what JSON does not know: functions by what they do, objects by 
         and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__)):
         return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__,
                 [c.cell_contents for c in v.__closure__ or ()],
-                _held({n: v.__globals__.get(n) for n in v.__code__.co_names})]
+                _held({n: v.__globals__.get(n) for n in _globals_of(v.__code__)})]
     if isinstance(v, MethodType): return [v.__func__, v.__self__]
     if isinstance(v, nn.Module):
         own = lambda m: not type(m).__module__.startswith(('torch.', 'dec_tutorial.'))
@@ -383,6 +388,7 @@ def _spell(v): # what JSON does not know: functions by what they do, objects by 
     return ({type(v).__name__: vars(v)} if hasattr(v, '__dict__')
             else re.sub(' at 0x[0-9a-f]+', '', str(v)))
 
+# %% ../nbs/05_dec.ipynb #cea24383
 def job_key(
     x, # points, (n, d); dense or CSR
     **what, # everything else that the result depends on, as JSON knows it
@@ -491,21 +497,20 @@ def _check_more(more, X):
 def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; the block goes on in their precision and checkpoint"
     self._complete(_LEFT + _BEGUN)
-    for name in [n for n in vars(self) if n.endswith('_') and not n.startswith('_')]:
-        delattr(self, name)                                                       # of an older fit
+    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None) # an older fit's
     given, X = X, check_x(X)
     check_offset(given); self._check_k(X.shape[0])
     validate_data(self, given, skip_check_array=True)     # columns of a data frame keep their names
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
     self.scale_ = scale_factor(X, r.scale)
-    rows = Rows(X, self.scale_, device)
-    part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
-    if more is not None:
-        more = _check_more(more, X)
-        stack = sparse.vstack if sparse.issparse(X) else np.vstack
-        part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
-        further = dict(more=job_key(more))
+    if more is not None: more = _check_more(more, X)
     with workers(device), precision(self.precision, device), usual_defaults():
+        rows = Rows(X, self.scale_, device)
+        part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
+        if more is not None:
+            stack = sparse.vstack if sparse.issparse(X) else np.vstack
+            part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
+            further = dict(more=job_key(more))
         if worker()[1] > 1 and self._use.alone:
             raise DecError(f'{self.method} cannot be shared by several workers, since what it '
                            f'minimises is no mean over points; run it without torchrun')
@@ -538,7 +543,10 @@ def _callbacks(self:DEC, X):
     given = self.callbacks
     if given is not None and not callable(given) and not len(given): return []         # none at all
     # to watch a method must not change it
-    return made(get_method(self.method).get('callbacks', ())) + made(given or ())
+    all_ = made(get_method(self.method).get('callbacks', ())) + made(given or ())
+    if wrong := [c for c in all_ if not isinstance(c, Callback)]:
+        raise DecError(f"callbacks must be Callbacks, not {wrong[0]!r}")
+    return all_
 
 @patch
 def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
@@ -656,7 +664,7 @@ def _start(self:DEC, ae, rows, seed, ck):
 
 @patch
 def _q(self:DEC, rows):
-    with precision('float32'):
+    with precision('float32', rows.device):
         return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
 
 @patch
@@ -701,7 +709,8 @@ def predict(self:DEC,
 @patch
 def _codes(self:DEC, X): # what transform returns
     rows = self._rows(X)
-    with precision('float32'): return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
+    with precision('float32', rows.device):
+        return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
 
 @patch
 def fit_predict(self:DEC, X, y=None)->np.ndarray: # clusters of X, (n,)
@@ -779,7 +788,10 @@ def _header(dec): # what a file says of a model, apart from its arrays
         if part not in _HOMES:
             raise DecError(f"a model with a {part} cannot be saved, for a file holds no code; keep "
                            f"the arrays you need with numpy.savez")
-    use = dec._use
+    use, given = dec._use, [n for n in _LEFT + _BEGUN if getattr(dec, n) is not None]
+    made = dict(network=type(dec.autoencoder_), head=type(dec.layer_))    # what a file can tell of
+    known = [n for n in given if n in made
+             and getattr(getattr(dec, n), 'func', getattr(dec, n)) is made[n]]
     return parts | dict(
         format=5, method=dec.method, d=dec.n_features_in_, n=len(dec.labels_),
         shape=getattr(dec.autoencoder_, 'image_shape', None),
@@ -787,7 +799,8 @@ def _header(dec): # what a file says of a model, apart from its arrays
         n_clusters=dec.n_clusters_, alpha=float(getattr(dec.layer_, 'alpha', dec.alpha)),
         train_rows=dec.train_rows, backprop=bool(dec.backprop),
         train_centroids=bool(use.train_centroids), keep_decoder=bool(use.keep_decoder),
-        own=[n for n in _LEFT + _BEGUN if getattr(dec, n) is not None], n_init=int(dec.n_init),
+        own=sorted({*getattr(dec, 'own_', ()), *given} - {*known}), known=known,
+        n_init=int(dec.n_init),
         random_state=dec.seed_, precision=dec.precision, recipe=dataclasses.asdict(dec.recipe_),
         scale=dec.scale_, momentum=dec.momentum_ and dec.momentum_['param_groups'],
         n_iter=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_,
@@ -872,8 +885,9 @@ def _check_model(h, t, ae):
 @patch
 def _take_parts(self:DEC, h): # parts of its own that are known here, for a fit like the one before
     self.train_rows, self.own_ = h['train_rows'], list(h['own'])
-    if 'head' in self.own_: self.head = _part(h['head'])
-    if 'network' in self.own_: self.network = partial(_part(h['network']), **_shape(h))
+    known = h.get('known', ())
+    if 'head' in known: self.head = _part(h['head'])
+    if 'network' in known: self.network = partial(_part(h['network']), **_shape(h))
 
 def _read_model(path):
     if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")

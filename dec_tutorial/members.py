@@ -56,15 +56,14 @@ def counted_means(
 class Counting(Callback):
     "Centroids as running means; the counts are a buffer of the layer, so they go where it goes"
     def __init__(self, dec, x):
-        self.layer = dec.layer_
-        if hasattr(self.layer, 'count'): return                       # of a stream, or from a file
+        self.dec, layer = dec, dec.layer_
+        if hasattr(layer, 'count'): return                            # of a stream, or from a file
         sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
-        self.layer.register_buffer('count', torch.from_numpy(sizes).to(self.layer.mu))
+        layer.register_buffer('count', torch.from_numpy(sizes).to(layer.mu))
     def after_batch(self, trainer):
-        mu, batch = self.layer.mu.data, trainer.batch
-        new, count = counted_means(mu, self.layer.count, batch.z.detach(), batch.q.argmax(1))
-        mu.copy_(new)
-        self.layer.count.copy_(count)
+        layer, batch = self.dec.layer_, trainer.batch
+        new, count = counted_means(layer.mu.data, layer.count, batch.z.detach(), batch.q.argmax(1))
+        layer.mu.data.copy_(new); layer.count.copy_(count)
 
 def counting(dec, x):
     "`Counting`, as `DEC(callbacks=…)` wants it"

@@ -31,7 +31,7 @@ class Journey(Callback):
     def note(self, trainer):
         if trainer.t in self.t: return
         # as transform and labels_ have it, whatever the training rounds
-        with torch.no_grad(), precision('float32'):
+        with torch.no_grad(), precision('float32', self.points.device):
             z = apply_chunked(self.dec.autoencoder_.encoder, self.points)
             q = self.dec.layer_(z)
         for kept, v in ((self.t, trainer.t), (self.z, z.cpu()), (self.q, q.cpu())): kept.append(v)

@@ -8,7 +8,7 @@ __all__ = ['BatchStream', 'worker', 'workers', 'first_only', 'Rows', 'evaluating
            'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
 
 # %% ../nbs/01_training.ipynb #289ae05e
-import copy, io, math, os, signal, sys, threading, time, warnings
+import copy, io, itertools, math, numbers, os, signal, sys, threading, time, warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,8 +189,7 @@ class Stage:
     average:float=0. # the last share of the run over which the weights are averaged, see Average
     order:str='shuffle' # of the batches: 'shuffle' or 'file'
     dropout:float=0. # rate of the noise, where a phase has noise
-    # 'all': every input and code of a pair; 'hidden': not the raw data and not the embedding
-    noise_on:str='all'
+    noise_on:str='all' # 'all': inputs and codes of every pair; 'hidden': not data, not embedding
     reset_momentum:bool=False # forget momentum at every refresh of the target (KL phase)
     def __post_init__(self):
         for name, known in (('optimizer', ('sgd', 'adam')), ('order', ('shuffle', 'file')),
@@ -198,18 +197,18 @@ class Stage:
             if getattr(self, name) not in known:
                 raise DecError(f"{name} must be {' or '.join(map(repr, known))}, not "
                                f"{getattr(self, name)!r}")
-        for name in ('decay', 'average', 'batch_share'):
-            if not 0 <= getattr(self, name) <= 1:
-                raise DecError(f"{name} is a share of the run, between 0 and 1, not "
-                               f"{getattr(self, name)!r}")
-        for names, fine, what in (
-            (('n_iter', 'batch_size'), lambda v: v >= 1, 'a whole number of at least 1'),
-            (('min_iter', 'ramp', 'lr_step'), lambda v: v >= 0, 'a whole number of at least 0'),
-            (('momentum', 'dropout'), lambda v: 0 <= v < 1, 'at least 0 and below 1'),
-            (('lr', 'bias_lr', 'epochs'), lambda v: v is None or 0 < v < math.inf, 'above 0')):
-            for name in names:
-                if not fine(getattr(self, name)):
-                    raise DecError(f"{name} must be {what}, not {getattr(self, name)!r}")
+        whole, real = numbers.Integral, numbers.Real
+        for names, kind, fine, what in (
+            (('n_iter', 'batch_size'), whole, lambda v: v >= 1, 'a whole number of at least 1'),
+            (('min_iter', 'ramp', 'lr_step'), whole, lambda v: v >= 0, 'a whole number, 0 or more'),
+            (('decay', 'average', 'batch_share'), real, lambda v: 0 <= v <= 1,
+             'from 0 to 1, a share'),
+            (('momentum', 'dropout'), real, lambda v: 0 <= v < 1, 'at least 0 and below 1'),
+            (('lr', 'bias_lr'), real, lambda v: 0 < v < math.inf, 'a number above 0'),
+            (('epochs',), (real, type(None)), lambda v: v is None or v > 0, 'above 0, or None')):
+            for v, name in ((getattr(self, n), n) for n in names):
+                if not (isinstance(v, kind) and fine(v)):
+                    raise DecError(f"{name} must be {what}, not {v!r}")
 
 # %% ../nbs/01_training.ipynb #3c77501b
 @patch
@@ -296,15 +295,20 @@ def has_fast_bf16()->bool:
     if has.get('architecture') != 'x86_64': return torch.backends.mkldnn.is_available()
     return has['avx512_bf16'] or has['amx_bf16']   # with AVX-512 alone, products of bf16 are slower
 
-# %% ../nbs/01_training.ipynb #3f98a100
+# %% ../nbs/01_training.ipynb #895244ba
 _one_thread = threading.RLock()          # PyTorch has one precision and one random state for all
+def _fresh_lock():
+    global _one_thread; _one_thread = threading.RLock()
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_fresh_lock)
 
+# %% ../nbs/01_training.ipynb #3f98a100
 @contextmanager
 def precision(
     kind:str='auto', # 'auto', 'float32' or 'bf16': how float32 products are computed in the block
     device='cpu', # for 'auto': TF32 on a GPU, bf16 on a CPU that has units for it, else float32
 ): # the setting in force: 'highest', 'high' or 'medium'
-    "Set the precision of matrix products for a block, and put it back; one thread at a time"
+    """Set the precision of matrix products for a block, and put it back; other threads that want
+    to set it wait, so inside a block never wait for one of them"""
     if kind not in ('auto', 'float32', 'bf16'):
         raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
     gpu = torch.device(device).type == 'cuda'
@@ -571,6 +575,12 @@ class Checkpoint:
         if self.path and self.path.exists() and not rank: self._read()
         if self.path and world > 1:
             self.done, self.running = first_only(lambda: (self.done, self.running))
+    def keep(self):
+        "`save`; where it fails for once and an older save is there, warn and go on"
+        if not self.path or not self.path.exists(): return self.save()
+        try: self.save()
+        except DecError as e:
+            warnings.warn(f'{e}; a run that is killed now goes on from the save before it')
     def save(self):
         if not self.path or worker()[0]: return
         torch.save(dict(done=self.done, running=self.running), raw := io.BytesIO())
@@ -583,7 +593,7 @@ class Checkpoint:
         if not self.path: return func()
         if name not in self.done:
             self.done[name] = func()
-            self.save()
+            self.keep()
         return self.done[name]
     def clear(self): # after the job has ended well
         self.done, self.running = {}, None
@@ -594,13 +604,16 @@ class Checkpoint:
 @patch
 def _read(self:Checkpoint):
     try:
-        with open(self.path, 'rb') as f:
-            state = torch.load(f, weights_only=True, map_location='cpu')
+        raw = io.BytesIO(self.path.read_bytes())
+        state = torch.load(raw, weights_only=True, map_location='cpu') if raw.getbuffer() else {}
         self.done, self.running = state['done'], state['running']
-    except (IsADirectoryError, PermissionError) as e:
-        raise DecError(f'checkpoint {self.path}: {e.strerror}; name another file') from e
+    except (PermissionError, IsADirectoryError, MemoryError) as e:
+        raise DecError(f"checkpoint {self.path}: {getattr(e, 'strerror', 'not enough memory')}; "
+                       f"name another file") from e
     except Exception as e:                                               # damaged, or no checkpoint
-        os.replace(self.path, kept := self.path.with_name(self.path.name + '.unreadable'))
+        names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
+        kept = next(p for p in map(self.path.with_name, names) if not p.exists())
+        os.replace(self.path, kept)
         warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
                       f"the file is {kept.name} now, and the job starts over")
 
@@ -613,8 +626,7 @@ class _SaveNow(Callback):
     def on_interrupt(self, trainer):
         self.ck.running = [self.name, trainer.state_dict()]
         self.last = time.monotonic()
-        try: self.ck.save()
-        except DecError as e: warnings.warn(f'{e}; the training goes on, and tries again later')
+        self.ck.keep()
 
 @patch
 def run(self:Checkpoint,
@@ -627,7 +639,8 @@ def run(self:Checkpoint,
     trainer.callbacks = [*trainer.callbacks, saver]
     if name in self.done: trainer.load_state_dict(self.done[name]); return trainer
     if self.running and self.running[0] == name: trainer.load_state_dict(self.running[1])
+    if not self.path.exists(): self.save()           # where it cannot, it is better to know it now
     trainer.fit()
     self.running, self.done[name] = None, trainer.state_dict()
-    self.save()
+    self.keep()
     return trainer

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
-from conftest import files, make_blobs, root, script
+from conftest import files, make_blobs, root, script, small
 from dec_tutorial.ablations import ABLATIONS
 from dec_tutorial.command_line import dec_fit
 from dec_tutorial.data import Dataset, load_data
@@ -138,6 +138,19 @@ def test_two_files_of_one_name_get_two_folders(cli, tmp_path):
             assert r.returncode == 0, r.stderr
     assert sorted(f.name for f in (tmp_path/'dec_runs').iterdir()) == ['data-fast-0',
                                                                        'data-fast-0-2']
+
+def test_a_killed_job_keeps_its_folder(cli, tmp_path, blobs):
+    long = ('dec_fit', blobs, '--ae_iter', 30, '--max_iter', 30, '--seed', 1)
+    assert cli(*long, before=(small, killed_in_the_kl_phase)).returncode
+    [ck] = (tmp_path/'dec_runs').glob('*/.checkpoint-*.pt')
+    assert cli(*long[:-2], '--seed', 1, '--update_interval', 5).returncode == 0
+    assert cli(*long).returncode == 0 and not ck.exists()                # it went on, and cleaned up
+    assert len(list((tmp_path/'dec_runs').iterdir())) == 2
+
+def killed_in_the_kl_phase():
+    from dec_tutorial import dec
+    def die(*_): raise SystemExit(1)
+    dec.DEC._cluster = die
 
 def test_predict_agrees_with_fit(cli, tmp_path, blobs):
     assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0

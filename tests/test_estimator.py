@@ -1,5 +1,5 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
-import pickle, warnings
+import multiprocessing, pickle, threading, warnings
 from dataclasses import replace
 from functools import partial
 import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
@@ -338,7 +338,7 @@ def test_a_stopped_fit_is_no_model(tmp_path): # not even after a good one
     with pytest.raises(KeyboardInterrupt): m.set_params(callbacks=[Stop()]).fit(x)
     for left in (lambda: m.predict(x), lambda: m.save(tmp_path/'m')):
         with pytest.raises(NotFittedError): left()
-    assert not hasattr(m, 'labels_') and not hasattr(m, 'soft_sizes_')
+    assert not hasattr(m, 'labels_')
 
 def test_threads_do_not_disturb_each_other():
     x = make_blobs()[0]
@@ -403,3 +403,41 @@ def test_the_search_for_k_holds_no_file_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(how_many, '_row', lambda a, b, halves, k: seen.append(len(halves[0])) or {})
     k_curve(small(), x, ks=(2,))
     assert 10 < seen[0] < 100
+
+def test_what_a_subclass_keeps_is_left():
+    class Scaled(DEC):
+        def fit(self, X, y=None):
+            self.scaler_ = StandardScaler().fit(X)
+            return super().fit(self.scaler_.transform(X))
+    x = make_blobs()[0]
+    assert hasattr(Scaled(3, recipe=narrow, ae_iter=30, max_iter=10).fit(x), 'scaler_')
+
+def test_a_fork_during_a_fit_can_predict():
+    x = make_blobs()[0]
+    m, read = small().fit(x), []
+    class Fork(Callback):
+        def after_batch(self, trainer):
+            if trainer.t == 10 and not read:
+                run = multiprocessing.get_context('fork').Process(target=m.predict, args=(x[:5],))
+                start = threading.Thread(target=lambda: (run.start(), run.join(30)))
+                start.start(); start.join()
+                read.append(run.exitcode); run.kill()
+    small(callbacks=[Fork()]).fit(x)
+    assert read == [0]
+
+def test_a_model_keeps_in_mind_what_its_file_could_not_hold(tmp_path):
+    x = make_blobs()[0]
+    small(loss=lambda b: 0*b.q.sum()).fit(x).save(tmp_path/'m')
+    DEC.load(tmp_path/'m').save(tmp_path/'again')
+    with pytest.raises(DecError, match='fitted with loss of its own'):
+        DEC.load(tmp_path/'again').partial_fit(x)
+
+def test_tensors_of_every_kind_are_fitted():
+    x = torch.from_numpy(make_blobs()[0])
+    want = small().fit(x).labels_
+    assert np.array_equal(small().fit(x.clone().requires_grad_()).labels_, want)
+    small().fit(x.bfloat16())
+
+def test_what_is_no_callback_is_told():
+    with pytest.raises(DecError, match='must be Callbacks'):
+        small(callbacks=lambda dec, x: [object()]).fit(make_blobs()[0])

@@ -372,7 +372,7 @@ def test_a_disk_that_is_full_for_a_moment(tmp_path, x, monkeypatch):
         if self.running and len(calls) % 3 == 0: raise DecError('cannot write: File too large')
         save(self)
     monkeypatch.setattr(Checkpoint, 'save', full)
-    with pytest.warns(UserWarning, match='the training goes on'):
+    with pytest.warns(UserWarning, match='goes on from the save before it'):
         m = DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint(tmp_path/'ck.pt', -1)).fit(x)
     assert np.array_equal(m.labels_, want)
 
@@ -392,3 +392,25 @@ def test_a_folder_is_no_checkpoint(tmp_path, x):
     with pytest.raises(DecError, match='mine: Is a directory; name another file'):
         DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'mine').fit(x)
     assert (tmp_path/'mine').is_dir()
+
+def test_a_path_that_cannot_be_written_is_told_before_any_work(tmp_path, x):
+    (tmp_path/'file').write_text('')
+    done = []
+    class Count(training.Callback):
+        def after_batch(self, trainer): done.append(1)
+    with pytest.raises(DecError, match='cannot write'):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'file'/'x.pt',
+            callbacks=[Count()]).fit(x)
+    assert not done
+
+def test_a_good_checkpoint_stays_where_memory_is_short(left, x, monkeypatch):
+    def none(*_, **__): raise MemoryError
+    monkeypatch.setattr(torch, 'load', none)
+    with pytest.raises(DecError, match='not enough memory'): Checkpoint(left)
+    assert left.exists()
+
+def test_globals_that_are_not_used_do_not_matter(x):
+    made = {}
+    exec('def loss(b): return (lambda v: v*factor)(b.q).sum()', made)
+    key = lambda **more: made.update(more) or job_key(x, loss=made['loss'])
+    assert key(factor=1., q=1) == key(q=np.arange(3)) != key(factor=2.)
