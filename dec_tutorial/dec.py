@@ -793,7 +793,7 @@ def _header(dec): # what a file says of a model, apart from its arrays
     known = [n for n in given if n in made
              and getattr(getattr(dec, n), 'func', getattr(dec, n)) is made[n]]
     return parts | dict(
-        format=5, method=dec.method, d=dec.n_features_in_, n=len(dec.labels_),
+        format=6, method=dec.method, d=dec.n_features_in_, n=len(dec.labels_),
         shape=getattr(dec.autoencoder_, 'image_shape', None),
         features=getattr(dec, 'feature_names_in_', np.array([])).tolist(),
         n_clusters=dec.n_clusters_, alpha=float(getattr(dec.layer_, 'alpha', dec.alpha)),
@@ -864,7 +864,7 @@ def _blank(h): # the network of a header, without memory for sizes that a damage
 # %% ../nbs/05_dec.ipynb #9aa1088f
 def _check_model(h, t, ae):
     k, number = h['n_clusters'], lambda v: isinstance(v, numbers.Real) and v > 0
-    if h['format'] != 5: raise ValueError(f"format {h['format']} instead of 5")
+    if h['format'] != 6: raise ValueError(f"format {h['format']} instead of 6")
     if not (isinstance(k, int) and t['head.mu'].shape == (k, ae.dims[-1])
             and t['soft_sizes'].shape == (k,) and tuple(h['recipe']['dims']) == ae.dims):
         raise ValueError('sizes that contradict each other')
@@ -885,7 +885,7 @@ def _check_model(h, t, ae):
 @patch
 def _take_parts(self:DEC, h): # parts of its own that are known here, for a fit like the one before
     self.train_rows, self.own_ = h['train_rows'], list(h['own'])
-    known = h.get('known', ())
+    known = h['known']
     if 'head' in known: self.head = _part(h['head'])
     if 'network' in known: self.network = partial(_part(h['network']), **_shape(h))
 
