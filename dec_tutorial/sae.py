@@ -8,7 +8,6 @@ __all__ = ['AutoEncoder', 'reconstruction_loss', 'dropout', 'train_pair', 'pretr
 # %% ../nbs/02_sae.ipynb #bea5f1b8
 import math
 import torch, torch.nn as nn, torch.nn.functional as F
-import matplotlib.pyplot as plt
 from .data import DecError
 from .training import Checkpoint, Computed, Rows, Stage, Trainer, seeded
 
