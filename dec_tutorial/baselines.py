@@ -159,23 +159,23 @@ class SEC(_Spectral):
 # %% ../nbs/10_baselines.ipynb #d0cf37aa
 def ldmgi_matrix(
     x, # points, (n, d); array or CSR
-    idx, # neighbours without the point itself, (n, m - 1)
+    idx, # neighbours without the point itself, (n, s - 1)
     lam:float, # the λ of LDMGI
     size:int=1024, # neighbourhoods at a time
 )->sparse.csr_matrix: # (n, n), positive semi-definite
     "The sum of all local judges"
     n = len(idx)
-    at = np.c_[np.arange(n), idx]                                         # (n, m)
-    m = at.shape[1]
-    H = np.eye(m) - 1/m
+    at = np.c_[np.arange(n), idx]                                         # (n, s)
+    s = at.shape[1]
+    H = np.eye(s) - 1/s
     def local(rows):
         xi = x[rows.ravel()]
-        # (size, m, d)
-        xi = H @ (xi.toarray() if sparse.issparse(xi) else xi).reshape(len(rows), m, -1)
-        return H @ np.linalg.inv(xi @ xi.transpose(0, 2, 1) + lam*np.eye(m)) @ H
+        # (size, s, d)
+        xi = H @ (xi.toarray() if sparse.issparse(xi) else xi).reshape(len(rows), s, -1)
+        return H @ np.linalg.inv(xi @ xi.transpose(0, 2, 1) + lam*np.eye(s)) @ H
     entries = np.concatenate([local(at[i:i + size]) for i in range(0, n, size)])
     return sparse.csr_matrix((entries.ravel(),
-                              (np.repeat(at, m, 1).ravel(), np.tile(at, m).ravel())), (n, n))
+                              (np.repeat(at, s, 1).ravel(), np.tile(at, s).ravel())), (n, n))
 
 # %% ../nbs/10_baselines.ipynb #c58ba8d5
 class LDMGI(_Spectral):

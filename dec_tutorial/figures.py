@@ -34,9 +34,11 @@ def watched(
     work, # folder for checkpoints, and for what was watched
     quick:bool=False, # short training
 )->tuple: # fields for a record; and a dictionary of arrays
-    """A run of DEC at the one fixed setting, with what it left on its way: of every refresh batch,
-    (r,), and clusters, (r, n); of a few at, (m,), and codes, (m, n, d_z); and of the end labels,
-    (n,), q, (n, k), z, (n, d_z), and mu, (k, d_z)"""
+    """A run of DEC at the one fixed setting, with what it left on its way
+
+    - of every refresh: `batch`, (r,), and `clusters`, (r, n)
+    - of a few: `at`, their batches, (m,), and `codes`, (m, n, d_z)
+    - of the end: `labels`, (n,), `q`, (n, k), `z`, (n, d_z), and `mu`, (k, d_z)"""
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
     path = ck.path.with_name(ck.path.stem + '-watched.npz')
     if not path.exists():
@@ -188,7 +190,8 @@ def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int
     "t-SNE of the codes over epochs, and the accuracy curve (paper: figure 5)"
     r = watched(ds, recipe, seed, work, quick)[1]
     pick = np.random.default_rng(0).permutation(ds.n)[:most]
-    codes = r['codes'][:, pick]
+    codes, at = list(r['codes'][:, pick]), list(r['at'])
+    if len(at) < len(AT): codes, at = codes + [r['z'][pick]], at + [r['batch'][-1]]
     layout = PCA(2, random_state=0).fit_transform(codes[0])
     layout *= 1e-4/layout[:, 0].std()                           # the size t-SNE likes to begin with
     batch = get_recipe(recipe).cluster.batch(ds.n)
@@ -197,7 +200,7 @@ def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int
     fig, axs = plt.subplots(-(-m//cols), cols, figsize=(2.7*cols, 2.6*-(-m//cols)))
     *panels, curve = axs.flat[:m]
     for ax in axs.flat[m:]: ax.axis('off')
-    for ax, t, z in zip(panels, r['at'], codes):
+    for ax, t, z in zip(panels, at, codes):
         xy = TSNE(2, init=layout, random_state=0).fit_transform(z)
         ax.scatter(*xy.T, c=ds.y[pick], cmap='tab10', s=3, lw=0, antialiased=False)
         ax.set(title=f'epoch {t*batch/ds.n:.0f}', xticks=[], yticks=[])

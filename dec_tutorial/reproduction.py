@@ -59,9 +59,10 @@ def shortened(
     return replace(recipe, pretrain=cut(recipe.pretrain), finetune=cut(recipe.finetune))
 
 def details_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
-    "What the paper leaves open, turned one by one"
+    "What the paper leaves open, undone one at a time"
     if recipe != 'authors':
-        raise DecError(f"details turn back what the recipe 'authors' does, one by one; the recipe "
+        raise DecError(f"details undo what the recipe 'authors' does, one thing at a time; the "
+                       f"recipe "
                        f"{recipe!r} does other things, so run it with --recipe authors")
     base = RECIPES[recipe]
     for s in seeds:

@@ -325,27 +325,37 @@ def by_r_min(
     return [dict(method=m) | {f'{v:g}': text(m, v) for v in values} for m in PAPER['table4']]
 
 # %% ../nbs/11_tables.ipynb #30700ded
+def _setting_names(n):
+    "What stands below nine settings: λ of DEC, and the power of ten of the others' parameter"
+    return ([f'{v}\n$10^{{{np.log10(w):.0f}}}$' for v, w in zip(LAMBDAS, SWEEP)]
+            if n == len(LAMBDAS) else range(1, n + 1))
+
 def show_settings(
     records:list, # of fig2
     recipe:str='fast', # of DEC's rows
 ):
     """ACC of every method at each of its settings, mean over the seeds that were run at all of
-    them (paper: figure 2)"""
+    them; k-means, which has none, a dot for each seed (paper: figure 2)"""
     fig, ax = plt.subplots(figsize=(6, 2.8))
     for method in PAPER['table2']:
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
         setting = lambda r: next(iter(r['params'].values()), r['seed'])
         values = sorted({setting(r) for r in mine})
-        if mine and mine[0]['params']:
+        if len(values) < 2: continue
+        swept = bool(mine[0]['params'])
+        if swept:
             mine = [r for r in mine if sum(o['seed'] == r['seed'] for o in mine) == len(values)]
         acc = [100*np.mean([r['acc'] for r in mine if setting(r) == v]) for v in values if mine]
-        if len(acc) > 1:
-            ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4,
-                    label=f'{method} (spread {max(acc) - min(acc):.1f})')
+        if not acc: continue
+        ax.plot(range(1, len(acc) + 1), acc if swept else sorted(acc), marker='o', ms=4,
+                ls='-' if swept else '', label=f"{method}{'' if swept else f', {len(acc)} seeds'} "
+                                               f"(spread {max(acc) - min(acc):.1f})")
     printed = PAPER['fig2'].get(records[0]['dataset'])
     if printed:
         ax.plot(range(1, 10), printed, color='.6', ls='--',
                 label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
-    ax.set(xlabel='setting, from the smallest value to the largest', ylabel='ACC')
+    n = max((len(line.get_xdata()) for line in ax.lines), default=0)
+    ax.set_xticks(range(1, n + 1), _setting_names(n), fontsize=8)
+    ax.set(xlabel='λ of DEC, in mini-batches; below it λ of LDMGI and μ of SEC', ylabel='ACC')
     ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
     return fig
