@@ -68,8 +68,7 @@ def variant_cells(
         for v in variants:
             def run():
                 try: dec = run_variant(v, cells.ds, *begin(v.recipe(base) if v.recipe else base), s)
-                # no network, no clusters: all in one
-                except Diverged:
+                except Diverged:                             # no network: all points in one cluster
                     return (np.zeros(cells.ds.n, int),
                             dict(stop_reason='diverged', measured=dict(group=v.group)))
                 measured = (
@@ -225,25 +224,38 @@ def against(
         diff = {k: [a[k] - b[k] for a, b in pairs] for k in ('acc', 'nmi')}
         rows.append(dict(group=pairs[0][0].get('measured', {}).get('group', ''), change=name,
                          ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']),
+                         batches=_batches(a for a, _ in pairs),
                          ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs),
                          mean=float(np.mean(diff['acc'])), diff=diff['acc']))
     return sorted(rows, key=lambda r: -r['mean'])
 
+def _batches(records): # of the KL phase, mean over seeds
+    n = [r.get('iterations') for r in records]
+    return '–' if None in n else f'{np.mean(n):.0f}'
+
 def variant_rows(records:list)->list: # of against, without what is only for the plot
     "The log table"
-    base = [r['acc'] for r in records if r['method'] == 'DEC']
-    return ([dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', ACC=mean_sd(base),
-                  seeds=len(base))]
+    base = [r for r in records if r['method'] == 'DEC']
+    return ([dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', batches=_batches(base),
+                  ACC=mean_sd(r['acc'] for r in base), seeds=len(base))]
             + [{k: v for k, v in r.items() if k not in ('mean', 'diff')} for r in against(records)])
 
+# %% ../nbs/14_ablations.ipynb #f2df1f8e
 def show_forest(records:list, base:str='DEC'):
-    "A line a variant: the difference in ACC to plain DEC, each seed a dot"
+    """A line a variant: the difference in ACC to plain DEC, each seed a dot in the colour of the
+    variant's group, a bar at the mean of several"""
     rows = against(records, base)[::-1]
+    groups = list(dict.fromkeys(r.get('measured', {}).get('group', '') for r in records
+                                if r['method'] != base))
     fig, ax = plt.subplots(figsize=(7, .19*len(rows) + .8))
     for i, r in enumerate(rows):
-        ax.plot(np.multiply(r['diff'], 100), [i]*len(r['diff']), 'o', ms=3, color='C0', alpha=.6)
-        ax.plot([100*r['mean']], [i], '|', ms=9, color='C3')
+        ax.plot(np.multiply(r['diff'], 100), [i]*len(r['diff']), 'o', ms=3, alpha=.7,
+                color=f'C{groups.index(r["group"])}')
+        if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
     ax.axvline(0, color='.6', lw=1, ls='--')
     ax.set(yticks=range(len(rows)), xlabel='ACC minus that of DEC, in points', ylim=(-1, len(rows)))
     ax.set_yticklabels([r['change'] for r in rows], fontsize=7)
+    if len(groups) > 1:
+        ax.legend(handles=[plt.Line2D([], [], marker='o', ls='', ms=4, color=f'C{i}', label=g)
+                           for i, g in enumerate(groups)], fontsize=7, loc='upper left')
     return fig
