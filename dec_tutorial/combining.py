@@ -130,15 +130,16 @@ def combining_rows(records:list)->list: # a row for each plan
 
 # %% ../nbs/21_combining.ipynb #9b1a641e
 def show_plans(records:list): # of combining_cells
-    "ACC, mean over seeds, over plan and α"
+    "ACC, mean over seeds, over plan and α; everything ten points below the best has one colour"
     alphas = sorted({r['params']['alpha'] for r in records})
     table = np.array([[100*np.mean([r['acc'] for r in records if r['params']
                                     == dict(plan=p, alpha=a)]) for a in alphas] for p in PLANS])
     fig, ax = plt.subplots(figsize=(5, 1.9))
-    ax.imshow(table, cmap='viridis', aspect='auto')
+    least = max(table.min(), table.max() - 10)              # ten points are all the colours we need
+    ax.imshow(table, cmap='viridis', aspect='auto', vmin=least)
     for (i, j), v in np.ndenumerate(table):
-        ax.text(j, i, f'{v:.0f}', ha='center', va='center',
-                color='w' if v < (table.min() + table.max())/2 else 'k')
+        ax.text(j, i, f'{v:.1f}', ha='center', va='center',
+                color='w' if v < (least + table.max())/2 else 'k')
     ax.set(xticks=range(len(alphas)), xticklabels=[f'{a:g}' for a in alphas],
            yticks=range(len(PLANS)), yticklabels=PLANS, xlabel='α at the end')
     return fig
