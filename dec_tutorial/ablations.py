@@ -226,7 +226,9 @@ def against(
                          ΔACC=mean_sd(diff['acc']), ΔNMI=mean_sd(diff['nmi']),
                          batches=_batches(a for a, _ in pairs),
                          ACC=mean_sd(a['acc'] for a, _ in pairs), seeds=len(pairs),
-                         mean=float(np.mean(diff['acc'])), diff=diff['acc']))
+                         mean=float(np.mean(diff['acc'])), diff=diff['acc'],
+                         same=[a.get('reconstruction') == b.get('reconstruction')
+                               for a, b in pairs]))
     return sorted(rows, key=lambda r: -r['mean'])
 
 def _batches(records): # of the KL phase, mean over seeds
@@ -238,19 +240,21 @@ def variant_rows(records:list)->list: # of against, without what is only for the
     base = [r for r in records if r['method'] == 'DEC']
     return ([dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', batches=_batches(base),
                   ACC=mean_sd(r['acc'] for r in base), seeds=len(base))]
-            + [{k: v for k, v in r.items() if k not in ('mean', 'diff')} for r in against(records)])
+            + [{k: v for k, v in r.items() if k not in ('mean', 'diff', 'same')}
+               for r in against(records)])
 
 # %% ../nbs/14_ablations.ipynb #f2df1f8e
 def show_forest(records:list, base:str='DEC'):
     """A line a variant: the difference in ACC to plain DEC, each seed a dot in the colour of the
-    variant's group, a bar at the mean of several"""
+    variant's group, hollow if its autoencoder is another one; a bar at the mean of several"""
     rows = against(records, base)[::-1]
     groups = list(dict.fromkeys(r.get('measured', {}).get('group', '') for r in records
                                 if r['method'] != base))
     fig, ax = plt.subplots(figsize=(7, .19*len(rows) + .8))
     for i, r in enumerate(rows):
-        ax.plot(np.multiply(r['diff'], 100), [i]*len(r['diff']), 'o', ms=3, alpha=.7,
-                color=f'C{groups.index(r["group"])}')
+        for v, same in zip(r['diff'], r['same']):
+            ax.plot(100*v, i, 'o', ms=3.5, alpha=.8, color=f'C{groups.index(r["group"])}',
+                    fillstyle='full' if same else 'none')
         if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
     ax.axvline(0, color='.6', lw=1, ls='--')
     ax.set(yticks=range(len(rows)), xlabel='ACC minus that of DEC, in points', ylim=(-1, len(rows)))
