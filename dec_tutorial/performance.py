@@ -115,6 +115,8 @@ def naive_ae_step(
         xb = next(batches)[0].to(device)
         total.append(F.mse_loss(ae(xb), xb))
         return total[-1]
+    # `.backward()` stands in one place of this package, so the trainer calls it here, too, with
+    # this opt
     trainer = Trainer(loss, ae.parameters(), len(x), Stage(10**9, lr=.01))
     trainer.opt = opt
     def step():
@@ -184,24 +186,24 @@ def bench(
     "Time the parts of DEC next to the bare matrix products they are made of"
     device, rounds, n = pick_device(device), 20 if quick else 200, 4096 if quick else 70_000
     auto = precision_used('auto', device)
-    half = torch.bfloat16 if auto == 'bf16' else torch.float32
+    dtype = torch.bfloat16 if auto == 'bf16' else torch.float32
     x = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32)
     rows = []
     def race(name, step, floor, kind, n=rounds, per=1):
-        def low(): # in the precision of the step
+        def products_alone(): # in the precision of the step
             with precision('auto' if kind == auto else 'float32', device): floor()
-        t = in_turn(dict(step=step) | (dict(floor=low) if floor else {}), n)
-        ms, low = t['step']/per, t.get('floor')
-        rows.append(dict(name=name, median_ms=round(ms, 3), floor_ms=low and round(low, 3),
-                         ratio=low and round(ms/low, 3), precision=kind,
+        t = in_turn(dict(step=step) | (dict(floor=products_alone) if floor else {}), n)
+        ms, least = t['step']/per, t.get('floor')
+        rows.append(dict(name=name, median_ms=round(ms, 3), floor_ms=least and round(least, 3),
+                         ratio=least and round(ms/least, 3), precision=kind,
                          device='cpu' if device.type == 'cpu'
                          else torch.cuda.get_device_name(device)))
-    full, part = products(device=device), products(DIMS, dtype=half, device=device)
-    whole = products(DIMS, 4096, half, False, device)
+    full, part = products(device=device), products(DIMS, dtype=dtype, device=device)
+    whole = products(DIMS, 4096, dtype, False, device)
     some = max(3, rounds//20)
     many = lambda: [whole() for _ in range(-(-n//4096))]
     race('ae_step_float32', our_ae_step(x, 'float32', device), full, 'float32')
-    race('ae_step_auto', our_ae_step(x, 'auto', device), products(dtype=half, device=device), auto)
+    race('ae_step_auto', our_ae_step(x, 'auto', device), products(dtype=dtype, device=device), auto)
     kl, refresh, encode, start = our_clusters(x, 'auto', device)
     race('kl_step_auto', kl, part, auto)
     race('refresh', refresh, many, auto, some)
