@@ -188,10 +188,11 @@ def fig5_rows(records:list)->list: # a row for each seed
 # %% ../nbs/12_figures.ipynb #f031f84b
 def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int=2000):
     "t-SNE of the codes over epochs, and the accuracy curve (paper: figure 5)"
-    r = watched(ds, recipe, seed, work, quick)[1]
+    fields, r = watched(ds, recipe, seed, work, quick)
     pick = np.random.default_rng(0).permutation(ds.n)[:most]
     codes, at = list(r['codes'][:, pick]), list(r['at'])
-    if len(at) < len(AT): codes, at = codes + [r['z'][pick]], at + [r['batch'][-1]]
+    if len(at) < len(AT) and at[-1] != fields['iterations']:                       # it ended before
+        codes, at = codes + [r['z'][pick]], at + [fields['iterations']]
     layout = PCA(2, random_state=0).fit_transform(codes[0])
     layout *= 1e-4/layout[:, 0].std()                           # the size t-SNE likes to begin with
     batch = get_recipe(recipe).cluster.batch(ds.n)

@@ -62,8 +62,7 @@ def details_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     "What the paper leaves open, undone one at a time"
     if recipe != 'authors':
         raise DecError(f"details undo what the recipe 'authors' does, one thing at a time; the "
-                       f"recipe "
-                       f"{recipe!r} does other things, so run it with --recipe authors")
+                       f"recipe {recipe!r} does other things, so run it with --recipe authors")
     base = RECIPES[recipe]
     for s in seeds:
         begin = cache(lambda r: shared_start(cells.ds, r, s, work, **QUICK if quick else {}))

@@ -325,10 +325,8 @@ def by_r_min(
     return [dict(method=m) | {f'{v:g}': text(m, v) for v in values} for m in PAPER['table4']]
 
 # %% ../nbs/11_tables.ipynb #30700ded
-def _setting_names(n):
-    "What stands below nine settings: λ of DEC, and the power of ten of the others' parameter"
-    return ([f'{v}\n$10^{{{np.log10(w):.0f}}}$' for v, w in zip(LAMBDAS, SWEEP)]
-            if n == len(LAMBDAS) else range(1, n + 1))
+# what stands below nine settings: λ of DEC, and the power of ten of the others' parameter
+_NINE = [f'{v}\n$10^{{{np.log10(w):.0f}}}$' for v, w in zip(LAMBDAS, SWEEP)]
 
 def show_settings(
     records:list, # of fig2
@@ -355,7 +353,9 @@ def show_settings(
         ax.plot(range(1, 10), printed, color='.6', ls='--',
                 label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
     n = max((len(line.get_xdata()) for line in ax.lines), default=0)
-    ax.set_xticks(range(1, n + 1), _setting_names(n), fontsize=8)
-    ax.set(xlabel='λ of DEC, in mini-batches; below it λ of LDMGI and μ of SEC', ylabel='ACC')
+    names = (_NINE if n == len(_NINE) else range(1, n + 1))
+    ax.set_xticks(range(1, n + 1), names, fontsize=8)
+    ax.set(ylabel='ACC', xlabel='λ of DEC, in mini-batches; below it λ of LDMGI and μ of SEC'
+           if names is _NINE else 'setting, from the smallest value to the largest')
     ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
     return fig
