@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', 'show_contingency', 'top_points', 'show_top',
            'flat', 'show_flat', 'show_journey', 'show_confidence', 'processor', 'make_record', 'write_records',
-           'read_records', 'text_table', 'mean_sd', 'summarise', 'results_table', 'show_results']
+           'read_records', 'text_table', 'mean_sd', 'summarise', 'mean_gap', 'results_table', 'show_results']
 
 # %% ../nbs/06_evaluation.ipynb #8eea2e78
 import datetime, json, math, platform
@@ -264,6 +264,15 @@ def summarise(
     return [dict(zip(by, g))
             | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')}
             | dict(seeds=len(rs), seconds=seconds(rs)) for g, rs in groups.items()]
+
+# %% ../nbs/06_evaluation.ipynb #9483942b
+def mean_gap(
+    a, b, # numbers, one a run; the runs share nothing
+)->tuple: # mean of a minus mean of b, and its standard error
+    "By how much two sets of runs differ, and how sure that is"
+    a, b = np.asarray(a, float), np.asarray(b, float)
+    return (float(a.mean() - b.mean()),
+            float((a.var(ddof=1)/len(a) + b.var(ddof=1)/len(b))**.5))
 
 # %% ../nbs/06_evaluation.ipynb #f32b37eb
 def results_table(
