@@ -88,7 +88,7 @@ def choose_k(
     curve:list, # of k_curve
     least:float=.8, # prediction strength that is enough
 )->int: # the largest k that has it; the strongest, with a warning, if none has
-    "The answer of `n_clusters='auto'`"
+    "The answer of `n_clusters='auto'`; one long cloud passes, too, so look for gaps"
     good = [r['k'] for r in curve if r['strength'] >= least]
     if good: return max(good)
     best = max(curve, key=lambda r: r['strength'])
