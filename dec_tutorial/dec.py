@@ -30,8 +30,8 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, atomic_path, check_offset, check_x, scale_factor
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage, Trainer,
-                                   apply_chunked, evaluating, first_only, pick_device, precision,
-                                   usual_defaults, worker, workers)
+                                   alike, apply_chunked, evaluating, first_only, pick_device,
+                                   precision, usual_defaults, worker, workers)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -413,6 +413,7 @@ def _digest(net):
 @patch
 def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was drawn, it is the job's
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
+    if ck.path: ck.done, ck.running = first_only(lambda: (ck.done, ck.running)) # if opened outside
     seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
             else ck.done['seed'])
     if not (ck.path and ck.check): return ck, seed
@@ -482,6 +483,11 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
+def _same_points(rows): # of some at even distances, whatever the number of workers
+    some = rows[slice(0, None, max(1, rows.n*rows.d//2**20))]
+    if not alike(job_key(some.cpu().numpy(), n=rows.n)):
+        raise DecError('every worker must be given the same points; they share them out themselves')
+
 def _check_more(more, X):
     more = check_x(more, 'more')
     if sparse.issparse(more) != sparse.issparse(X):
@@ -511,9 +517,11 @@ def _started(self:DEC, X, more=None):
             stack = sparse.vstack if sparse.issparse(X) else np.vstack
             part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
             further = dict(more=job_key(more))
-        if worker()[1] > 1 and self._use.alone:
-            raise DecError(f'{self.method} cannot be shared by several workers, since what it '
-                           f'minimises is no mean over points; run it without torchrun')
+        if worker()[1] > 1:
+            if self._use.alone:
+                raise DecError(f'{self.method} cannot be shared by several workers, since what it '
+                               f'minimises is no mean over points; run it without torchrun')
+            _same_points(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
         self.n_clusters_ = self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
@@ -527,7 +535,7 @@ def _started(self:DEC, X, more=None):
         self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
         try: yield X, rows, ck, start
         except BaseException: vars(self).pop('layer_', None); raise     # half a model is no model
-    if ck is not self.checkpoint: ck.clear()
+        if ck is not self.checkpoint: ck.clear()
 
 # %% ../nbs/05_dec.ipynb #33314e87
 @patch
@@ -623,6 +631,7 @@ def partial_fit(self:DEC,
     target = (use.target if use.target is not target_distribution
               else lambda q: target_distribution(q, f + q.sum(0)))
     with workers(rows.device), precision(self.precision, rows.device), usual_defaults():
+        if worker()[1] > 1: _same_points(rows)
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
         # of a model from a file
         if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))

@@ -5,7 +5,7 @@ import torch
 import torch.optim.optimizer
 import typing
 
-__all__ = ['BatchStream', 'worker', 'workers', 'first_only', 'Rows', 'evaluating', 'apply_chunked', 'Computed', 'Stage', 'show_schedule', 'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'usual_defaults', 'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
+__all__ = ['BatchStream', 'worker', 'workers', 'first_only', 'alike', 'Rows', 'evaluating', 'apply_chunked', 'Computed', 'Stage', 'show_schedule', 'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'usual_defaults', 'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
 
 
 class BatchStream:
@@ -16,6 +16,7 @@ class BatchStream:
 def worker() -> tuple: ...
 def workers(device: typing.Any = ...) -> typing.Any: ...
 def first_only(func: typing.Any) -> typing.Any: ...
+def alike(what: typing.Any) -> bool: ...
 
 class Rows:
     d: typing.Any
