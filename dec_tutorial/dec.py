@@ -447,15 +447,15 @@ def behind_pca(
     return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
 
 # %% ../nbs/05_dec.ipynb #cb9934d1
+def _check_autoencoder(ae, d):
+    if not all(hasattr(ae, a) for a in ('encoder', 'decoder', 'd')):
+        raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like "
+                       f"AutoEncoder, not {ae!r}")
+    if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
+
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     if self.autoencoder is not None:
-        if not all(hasattr(self.autoencoder, a) for a in ('encoder', 'decoder', 'd')):
-            raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, "
-                           f"like AutoEncoder, not {self.autoencoder!r}")
-        if self.autoencoder.d != rows.d:
-            raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has "
-                           f"{rows.d}")
         return copy.deepcopy(self.autoencoder).to(rows.device), []
     use = self._use
     for halved in range(ck.done.get('halved', 0), 4):
@@ -503,19 +503,18 @@ def _check_more(more, X):
 def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; the block goes on in their precision and checkpoint"
     self._complete(_LEFT + _BEGUN)
-    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None) # an older fit's
     given, X = X, check_x(X)
     check_offset(given); self._check_k(X.shape[0])
-    validate_data(self, given, skip_check_array=True)     # columns of a data frame keep their names
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
-    self.scale_ = scale_factor(X, r.scale)
+    if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1])
+    scale = scale_factor(X, r.scale)
     if more is not None: more = _check_more(more, X)
     with workers(device), precision(self.precision, device), usual_defaults():
-        rows = Rows(X, self.scale_, device)
+        rows = Rows(X, scale, device)
         part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
         if more is not None:
             stack = sparse.vstack if sparse.issparse(X) else np.vstack
-            part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
+            part = Rows(stack([X[:self.train_rows], more]), scale, device)
             further = dict(more=job_key(more))
         if worker()[1] > 1:
             if self._use.alone:
@@ -523,7 +522,10 @@ def _started(self:DEC, X, more=None):
                                f'minimises is no mean over points; run it without torchrun')
             _same_points(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
-        self.n_clusters_ = self._choose_k(X, ck)
+        # an older fit stands until here; columns of a data frame keep their names
+        validate_data(self, given, skip_check_array=True)
+        for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)
+        self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
         self.autoencoder_, self.seed_ = ae, seed
@@ -567,6 +569,9 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
                                     target, use.loss,
                                     self.autoencoder_ if use.keep_decoder else None, use.augment)
     q = self._q(rows).cpu().numpy()
+    if not np.isfinite(q).all():
+        raise Diverged(f"clusters: after batch {trainer.t} the network gives no numbers; lower the "
+                       f"learning rate (now {stage.lr:g}) or check the scale of X")
     self.labels_, self.soft_sizes_, self.cluster_centers_ = (
         q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy())
     return trainer, refresh
@@ -611,7 +616,15 @@ class _Momentum(Callback):
     "Go on with the optimiser's state of the portion before"
     def __init__(self, state): self.state = state
     def before_fit(self, trainer):
-        if self.state: trainer.opt.load_state_dict(self.state)
+        if self.state: trainer.opt.load_state_dict(copy.deepcopy(self.state))
+
+@contextmanager
+def _or_as_before(*nets): # what they held is put back if the block does not end well
+    before = [copy.deepcopy(n.state_dict()) for n in nets]
+    try: yield
+    except BaseException:
+        for n, state in zip(nets, before): n.load_state_dict(state, strict=False)
+        raise
 
 # %% ../nbs/05_dec.ipynb #fc935737
 @patch
@@ -630,7 +643,8 @@ def partial_fit(self:DEC,
     # f_j of all points so far
     target = (use.target if use.target is not target_distribution
               else lambda q: target_distribution(q, f + q.sum(0)))
-    with workers(rows.device), precision(self.precision, rows.device), usual_defaults():
+    with (workers(rows.device), precision(self.precision, rows.device), usual_defaults(),
+          _or_as_before(self.autoencoder_, self.layer_)):
         if worker()[1] > 1: _same_points(rows)
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
         # of a model from a file
@@ -678,7 +692,7 @@ def _q(self:DEC, rows):
 
 @patch
 def _rows(self:DEC, X, hold=False):
-    check_is_fitted(self, 'layer_')
+    check_is_fitted(self)
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
         raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -697,6 +711,9 @@ def __sklearn_tags__(self:DEC):
     # no classifier, but their checks ask it of everything with predict_proba
     tags.classifier_tags = ClassifierTags()
     return tags
+
+@patch
+def __sklearn_is_fitted__(self:DEC): return hasattr(self, 'layer_')  # fit_autoencoder leaves none
 
 @patch(as_prop=True)
 def _n_features_out(self:DEC): return self.recipe_.dims[-1]    # columns of transform: dec0, dec1, …
@@ -821,7 +838,7 @@ def save(self:DEC,
     path, # of the file, usually ending in .safetensors
 ):
     "Write the fitted model to one file: arrays, and a JSON header"
-    check_is_fitted(self, 'layer_')
+    check_is_fitted(self)
     if self._use.assign is not soft_assign:
         raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no "
                        "code; keep the arrays you need with numpy.savez")
@@ -838,6 +855,10 @@ def save(self:DEC,
     arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_),
                    labels=torch.from_numpy(self.labels_.astype(np.int32)),
                    kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
+    for name, v in arrays.items():
+        if not v.isfinite().all():
+            raise DecError(f"{name} of this model holds NaN or infinity; fit it again before you "
+                           f"save it")
     text = json.dumps(header, default=lambda v: v.item())                   # numbers of numpy
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=text)))
 

@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, behind_pca, dec_loss, get_recipe
@@ -441,3 +442,54 @@ def test_tensors_of_every_kind_are_fitted():
 def test_what_is_no_callback_is_told():
     with pytest.raises(DecError, match='must be Callbacks'):
         small(callbacks=lambda dec, x: [object()]).fit(make_blobs()[0])
+
+class StopAt(Callback):
+    def __init__(self, t): self.t = t
+    def after_batch(self, trainer):
+        if trainer.t == self.t: raise KeyboardInterrupt
+
+@pytest.mark.parametrize('method', ['DEC', 'IDEC', 'DCN'])
+def test_a_portion_that_goes_wrong_changes_nothing(method, tmp_path):
+    x, _ = make_blobs(n=600)
+    fitted = small(method=method).fit(x[:300]).partial_fit(x[:300])
+    dec, fresh = pickle.loads(pickle.dumps(fitted)), pickle.loads(pickle.dumps(fitted))
+    q, centres = dec.predict_proba(x), dec.cluster_centers_
+    recipe = dec.recipe_
+    dec.recipe_ = replace(recipe, cluster=replace(recipe.cluster, lr=1e30))
+    with pytest.raises(DecError, match='lower the learning rate'): dec.partial_fit(x)
+    dec.recipe_ = recipe
+    assert (dec.predict_proba(x) == q).all()
+    dec.callbacks_ = [*dec.callbacks_, StopAt(1)]
+    with pytest.raises(KeyboardInterrupt): dec.partial_fit(x)
+    assert (dec.predict_proba(x) == q).all() and dec.cluster_centers_ is centres
+    dec.callbacks_.pop(-2)                                                       # goes on as if new
+    assert (dec.partial_fit(x[300:]).cluster_centers_
+            == fresh.partial_fit(x[300:]).cluster_centers_).all()
+    with torch.no_grad(): dec.layer_.mu[0, 0] = torch.nan
+    with pytest.raises(DecError, match='head.mu of this model holds NaN'): dec.save(tmp_path/'m')
+    assert not (tmp_path/'m').exists()
+
+@pytest.mark.parametrize('wrong', [dict(n_clusters=500), dict(device='tpu'), dict(alpha=-1),
+                                   dict(random_state='x'), dict(recipe='slow'), dict(checkpoint=3),
+                                   dict(autoencoder=AutoEncoder(3, (2,)))],
+                         ids=lambda wrong: next(iter(wrong)))
+def test_a_fit_that_never_began_leaves_the_model(wrong):
+    x, _ = make_blobs()
+    dec = small().fit(x)
+    q = dec.predict_proba(x)
+    with pytest.raises(DecError): clone(dec).set_params(**wrong).fit(x)
+    with pytest.raises(DecError): dec.set_params(**wrong).fit(2*x)
+    for bad in (np.full_like(x, np.nan), x[:2], 0*x, pd.DataFrame(x).astype(str) + 'a'):
+        with pytest.raises(DecError): dec.set_params(**small().get_params()).fit(bad)
+    with pytest.raises(DecError): dec.fit(x, more=x[:, 1:])
+    assert (dec.predict_proba(x) == q).all() and dec.n_clusters_ == 3
+
+def test_what_counts_as_fitted():
+    x, _ = make_blobs()
+    check_is_fitted(small().fit(x))
+    class Breaks(Callback):
+        def after_batch(self, trainer): raise ZeroDivisionError
+    broken = small(callbacks=[Breaks()])
+    with pytest.raises(ZeroDivisionError): broken.fit(x)
+    for dec in (small(), small().fit_autoencoder(x), broken):
+        with pytest.raises(NotFittedError): check_is_fitted(dec)
