@@ -28,7 +28,8 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from .data import DecError, atomic_path, check_offset, check_x, scale_factor
+from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
+                               scale_factor)
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage, Trainer,
                                    alike, apply_chunked, evaluating, first_only, pick_device,
                                    precision, usual_defaults, worker, workers)
@@ -920,7 +921,8 @@ def _take_parts(self:DEC, h): # parts of its own that are known here, for a fit 
     if 'network' in known: self.network = partial(_part(h['network']), **_shape(h))
 
 def _read_model(path):
-    if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")
+    if not (path := _user_path(path)).is_file():
+        raise DecError(f"there is no model file {path}; check the path")
     try:
         with safe_open(path, 'pt') as f:
             return json.loads(f.metadata()['dec_tutorial']), {k: f.get_tensor(k) for k in f.keys()}

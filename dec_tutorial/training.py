@@ -20,7 +20,7 @@ from scipy import sparse
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 from tqdm.auto import tqdm
-from .data import DecError, atomic_path, on_disk, part_files
+from .data import DecError, _user_path, atomic_path, on_disk, part_files
 
 # %% ../nbs/01_training.ipynb #5391e9a9
 class BatchStream:
@@ -583,7 +583,8 @@ class Checkpoint:
         every:float|None=None, # seconds between two saves; None: DEC_TUTORIAL_SAVE_EVERY, else 15
         check:bool=True, # let DEC refuse it for another job; False: whoever made it sees to that
     ):
-        self.path, self.check, self.done, self.running = path and Path(path), check, {}, None
+        self.path, self.check = path and _user_path(path), check
+        self.done, self.running = {}, None
         if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
         self.every = float(every)
         rank, world = worker()

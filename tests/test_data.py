@@ -8,6 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
+from dec_tutorial import data
 from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_x, check_y,
                                hog_colour, load_data, scale_factor)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
@@ -302,6 +303,7 @@ def test_what_has_no_colours_is_no_picture(tmp_path):
     # quotes, CRLF, an empty line, no newline at the end
     ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6', None),
     ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6\n', [0, 0]),                     # what spreadsheets write
+    ('labels,a,b,c\n1,1,2,3\n0,4,5,6\n', [1, 0]), ('a,b,c,Classes\n1,2,3,x\n4,5,6,w\n', [1, 0]),
     ('\ufeff1,2,3\n4e0,+5, 6\n', None)])
 def test_csv(tmp_path, text, y):
     (tmp_path/'t.csv').write_bytes(text.encode('utf-8'))
@@ -438,6 +440,8 @@ def test_bad_csr(tmp_path, change):
     (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
     ('Unnamed: 0,a\n0,1\n1,4\n', 'the first column has no name'),
     ('t,a\n1700000000,1\n1700000020,4\n', 'column 0 of'),
+    ('a,class,target\n1,0,0\n2,1,1\n', "columns 'class' and 'target'"),
+    ('Labels,a,y\n1,0,0\n2,1,1\n', "columns 'Labels' and 'y'"),
     # the first line is a point with a bad cell, not a header to be thrown away
     ('1,,3\n4,5,6\n7,8,9\n', 'column 1'), ('5.1,3.5,oops\n4.9,3.0,0\n', 'column 2')])
 def test_bad_csv(tmp_path, text, word):
@@ -499,6 +503,15 @@ def test_names_and_paths(tmp_path):
     assert refused(lambda: load_data('usps', root='~nobody-of-this-name/data', download=False),
                    'nobody')
 
+def test_without_a_home(monkeypatch, tmp_path):
+    monkeypatch.setenv('XDG_CACHE_HOME', '')                          # as if it were not there at all
+    monkeypatch.setattr(Path, 'home', lambda: tmp_path)
+    assert data._roots(None) == [tmp_path/'.cache'/'dec_tutorial']
+    def nobody(): raise RuntimeError('Could not determine home directory.')
+    monkeypatch.setattr(Path, 'home', nobody)
+    assert load_data('digits').n == 1797 and data._roots(tmp_path) == [tmp_path]
+    assert refused(lambda: load_data('usps', download=False), 'no home folder', 'root=')
+
 def mutate(raw, r): # flip some bits, cut some bytes out, or put some in
     b, at = bytearray(raw), int(r.integers(len(raw)))
     match r.integers(3):
@@ -546,6 +559,14 @@ def test_atomic_path(tmp_path):
     # who reads meanwhile gets the old file whole
     with open(f) as reader: write(f, 'new'); assert reader.read() == 'old'
     assert f.read_text() == 'new' and os.listdir(f.parent) == ['f.txt']
+
+def test_the_home_folder_may_be_written_short(tmp_path, monkeypatch, fitted):
+    monkeypatch.setenv('HOME', str(tmp_path)); monkeypatch.chdir(tmp_path)
+    fitted.save('~/m.safetensors')
+    assert (DEC.load('~/m.safetensors').labels_ == fitted.labels_).all()
+    Checkpoint('~/ck.pt').save()
+    assert sorted(os.listdir()) == ['ck.pt', 'm.safetensors']
+    assert refused(lambda: fitted.save('~nobody-of-this-name/m'), 'nobody')
 
 # A file where a folder should be; a folder where the file should be; names that no file system
 # takes
