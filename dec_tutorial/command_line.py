@@ -288,6 +288,7 @@ def run_fit(
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
         follow = lambda d, x: [import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
         dec.set_params(checkpoint=ck, callbacks=follow).fit(ds.x, more=ds.more)
+        dec.set_params(checkpoint=None, callbacks=None)                # they are the command's own
         raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
     given = {n: v for n, v in (dict(n_clusters=n_clusters) | limits).items() if v is not None}

@@ -281,14 +281,14 @@ def get_method(name:str)->dict: # arguments of DEC that differ from DEC's
 @patch(as_prop=True)
 def _use(self:DEC):
     "The arguments that count: given ones, then the method's, then DEC's"
-    given = self.get_params(deep=False)
+    given = vars(self)                        # not get_params: a subclass may take fewer arguments
     return SimpleNamespace(**given | _USUAL | get_method(self.method)
                            | {n: v for n, v in given.items() if v is not None})
 
 # %% ../nbs/05_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
 _LEFT = ('loss', 'target', 'augment')          # no file holds them, and partial_fit needs them
-_BEGUN = ('start', 'network', 'head')                                         # fit needs these, too
+_BEGUN = ('start', 'network', 'head', 'autoencoder', 'callbacks')          # fit needs these, too
 
 @patch
 def _complete(self:DEC, names): # after load: what the file could not hold has to be given again
@@ -434,10 +434,12 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was dr
 def behind_pca(
     ae, # an autoencoder, after training
     rows:Rows, # points, (n, d)
-    most:int=5000, # points to look at, at even distances
+    # points to look at, at even distances; None: 5000, or fewer if they are wide
+    most:int|None=None,
 )->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
     """How much worse a network restores points than principal components do, as many as its code
     has numbers"""
+    most = most or max(1500, min(5000, 10**7//rows.d))            # fewer, and components flatter
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
     with torch.no_grad(), evaluating(ae):
@@ -637,8 +639,8 @@ def partial_fit(self:DEC,
     new points; callbacks go on unless they are fit_only, and count its batches from 0"""
     if not hasattr(self, 'layer_'): return self.fit(X)
     self._complete(_LEFT)
-    rows, stage = self._rows(X, hold=True), self.recipe_.cluster
-    use, seen = self._use, self.soft_sizes_
+    with usual_defaults(): rows = self._rows(X, hold=True)
+    stage, use, seen = self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
     f = torch.from_numpy(seen).to(rows.device)
     # f_j of all points so far
@@ -688,7 +690,7 @@ def _start(self:DEC, ae, rows, seed, ck):
 
 @patch
 def _q(self:DEC, rows):
-    with precision('float32', rows.device):
+    with precision('float32', rows.device), usual_defaults():
         return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
 
 @patch
@@ -736,13 +738,8 @@ def predict(self:DEC,
 @patch
 def _codes(self:DEC, X): # what transform returns
     rows = self._rows(X)
-    with precision('float32', rows.device):
+    with precision('float32', rows.device), usual_defaults():
         return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
-
-@patch
-def fit_predict(self:DEC, X, y=None)->np.ndarray: # clusters of X, (n,)
-    "`fit`, then the clusters of the very same points"
-    return self.fit(X).labels_
 
 # %% ../nbs/05_dec.ipynb #5edc5322
 @patch

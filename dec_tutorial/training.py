@@ -9,7 +9,7 @@ __all__ = ['BatchStream', 'worker', 'workers', 'first_only', 'alike', 'Rows', 'e
 
 # %% ../nbs/01_training.ipynb #289ae05e
 import copy, io, itertools, math, numbers, os, signal, sys, threading, time, warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +127,7 @@ class Rows:
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
+        self.few = max(64, min(4096, 2**22//self.d))        # rows that are looked at together: 16 MB
         self.x, self.factor, self.device = x, factor, torch.device(device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:
@@ -134,7 +135,8 @@ class Rows:
             if factor != 1: self.x = self.x*factor if self.x is t else self.x.mul_(factor)
     def __len__(self): return self.n
     def __getitem__(self, b): # slice or index tensor
-        if self.held: return self.x[b] if isinstance(b, slice) else self.x.index_select(0, b)
+        if self.held: # a copy: a network may work in place, and self.x may be the user's own
+            return self.x[b].clone() if isinstance(b, slice) else self.x.index_select(0, b)
         got = self.x[b if isinstance(b, slice) else b.cpu().numpy()]
         return torch.from_numpy(got.toarray() if sparse.issparse(got)
                                 else np.array(got)).to(self.device).mul_(self.factor)
@@ -142,8 +144,8 @@ class Rows:
         part = copy.copy(self)
         part.x, part.n = self.x[:n], len(self.x[:n]) if self.held else self.x[:n].shape[0]
         return part
-    def chunks(self, size=4096): # all rows in order, without shuffling, the last chunk shorter
-        return (self[slice(*s)] for s in _spans(0, self.n, size))
+    def chunks(self, size=None): # all rows in order, without shuffling, the last chunk shorter
+        return (self[slice(*s)] for s in _spans(0, self.n, size or self.few))
 
 # %% ../nbs/01_training.ipynb #94ff571f
 @contextmanager
@@ -160,14 +162,14 @@ def evaluating(
 def apply_chunked(
     f, # module or function, (m, d) -> tensor with m rows
     rows:Rows, # all points
-    size:int=4096, # rows at a time
+    size:int|None=None, # rows at a time; None: 4096, or fewer if they are wide
 )->torch.Tensor: # what f makes of all rows, (n, …), without gradient
     "Run `f` over the whole data set, a chunk at a time; several workers share the rows"
     rank, world = worker()
     share = -(-rows.n // world)
     with torch.no_grad(), evaluating(f):
-        out = torch.cat([f(rows[slice(*s)]) for s in _spans(min(rank*share, rows.n),
-                                                            min((rank+1)*share, rows.n), size)])
+        out = torch.cat([f(rows[slice(*s)]) for s in _spans(
+            min(rank*share, rows.n), min((rank+1)*share, rows.n), size or rows.few)])
     return out if world == 1 else _gather(out, share)[:rows.n]
 
 # %% ../nbs/01_training.ipynb #89046375
@@ -179,7 +181,7 @@ class Computed(Rows):
         d:int, # numbers that f makes of a point
     ):
         store_attr()
-        self.n, self.device = rows.n, rows.device
+        self.n, self.few, self.device = rows.n, rows.few, rows.device
     def __getitem__(self, b):
         with torch.no_grad(): return self.f(self.rows[b])
     def hold(self): # as Rows, computed once and for all
@@ -370,11 +372,18 @@ def seeded(
 # %% ../nbs/01_training.ipynb #3b353c4b
 @contextmanager
 def usual_defaults():
-    "For a block, whatever names neither is float32 on the CPU; a session may have other defaults"
+    """For a block, whatever names neither is float32 on the CPU, gradients are known and nothing is
+    cast; a session may have it otherwise"""
     before, device = torch.get_default_dtype(), torch.get_default_device()
     torch.set_default_dtype(torch.float32)
     try:
-        with nullcontext() if device.type == 'cpu' else torch.device('cpu'): yield
+        with ExitStack() as usual:
+            if device.type != 'cpu': usual.enter_context(torch.device('cpu'))
+            for kind in filter(torch.is_autocast_enabled, ('cpu', 'cuda')):
+                usual.enter_context(torch.autocast(kind, enabled=False))
+            usual.enter_context(torch.inference_mode(False))
+            usual.enter_context(torch.enable_grad())
+            yield
     finally: torch.set_default_dtype(before)
 
 # %% ../nbs/01_training.ipynb #bc293c96

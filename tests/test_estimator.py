@@ -25,7 +25,7 @@ from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
-from dec_tutorial.training import Callback, Rows, Stage
+from dec_tutorial.training import Callback, Rows, Stage, apply_chunked
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
 def small(k=3, **kw):
@@ -493,3 +493,225 @@ def test_what_counts_as_fitted():
     with pytest.raises(ZeroDivisionError): broken.fit(x)
     for dec in (small(), small().fit_autoencoder(x), broken):
         with pytest.raises(NotFittedError): check_is_fitted(dec)
+
+@pytest.mark.parametrize('mood', [torch.no_grad(), torch.inference_mode(),
+                                  torch.autocast('cpu', dtype=torch.bfloat16)],
+                         ids=lambda m: type(m).__name__)
+def test_the_mood_of_a_session_does_not_matter(mood):
+    x, _ = make_blobs(n=300)
+    plain = small().fit(x[:200])
+    with mood:
+        dec = small().fit(x[:200])
+        assert (dec.cluster_centers_ == plain.cluster_centers_).all()
+        assert (dec.predict_proba(x) == plain.predict_proba(x)).all()
+        assert (dec.transform(x) == plain.transform(x)).all()
+        dec.partial_fit(x[200:])
+    assert (dec.cluster_centers_ == plain.partial_fit(x[200:]).cluster_centers_).all()
+    assert all(p.grad is None or not p.grad.is_inference() for p in dec.layer_.parameters())
+
+def test_fit_predict_knows_further_points():
+    x, _ = make_blobs(n=300)
+    want = small().fit(x[:200], more=x[200:]).labels_
+    assert (small().fit_predict(x[:200], more=x[200:]) == want).all()
+
+class InPlace(nn.Module): # its first layer writes into what it is given
+    def __init__(self, d, *_):
+        super().__init__()
+        torch.manual_seed(0)
+        self.d, self.decoder = d, nn.Linear(4, d)
+        self.encoder = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(d, 4))
+    def forward(self, x): return self.decoder(self.encoder(x))
+
+def test_points_are_not_written_into():
+    x = make_blobs()[0] - np.float32(.5)
+    kept = x.copy()
+    for scale in ('none', 'paper'):
+        dec = small(network=InPlace, recipe=replace(narrow, scale=scale)).fit(x)
+        assert (dec.transform(x) == dec.transform(kept)).all() and (x == kept).all()
+    rows = Rows(x)
+    rows[slice(None)].zero_()
+    assert (x == kept).all()
+
+@pytest.mark.parametrize('n, d, few', [(5000, 1024, 4096), (2000, 4096, 1024), (130, 2**20, 64)])
+def test_wide_rows_are_looked_at_a_few_at_a_time(n, d, few):
+    rows, seen = Rows(sparse.csr_matrix((n, d), dtype=np.float32)), []
+    apply_chunked(lambda x: seen.append(len(x)) or x[:, :1], rows)
+    assert sum(seen) == n and max(seen) == few == max(map(len, rows.chunks()))
+
+def test_a_loaded_model_says_what_a_new_fit_lacks(tmp_path):
+    x = make_blobs()[0]
+    small(loss=lambda b: 0*b.q.sum()).fit(x).save(tmp_path/'m')
+    with pytest.raises(DecError, match='fitted with loss of its own.*set_params'):
+        DEC.load(tmp_path/'m').fit(x)
+    wide = partial(ConvAutoEncoder, image_shape=(2, 8))
+    small(network=wide).fit(x).save(tmp_path/'n')
+    assert DEC.load(tmp_path/'n').fit(x).autoencoder_.image_shape == (2, 8)
+
+def test_what_makes_no_sense_is_told_at_once():
+    with pytest.raises(DecError, match='leave one of them out'):
+        small(backprop=False, train_centroids=False).fit(make_blobs()[0])
+    for bad in (dict(n_iter=0), dict(batch_size=0), dict(momentum=1.5), dict(lr=-1.),
+                dict(epochs=0), dict(dropout=1.), dict(lr_step=-1), dict(lr=np.inf)):
+        with pytest.raises(DecError, match=f'{[*bad][0]} must be'): Stage(**dict(n_iter=5) | bad)
+
+def test_the_search_for_k_holds_no_file_whole(tmp_path, monkeypatch):
+    np.save(tmp_path/'x.npy', make_blobs(400)[0])
+    monkeypatch.setattr(data, 'IN_MEMORY', 2**13)
+    x = np.load(tmp_path/'x.npy', mmap_mode='r')
+    seen = []
+    monkeypatch.setattr(how_many, '_row', lambda a, b, halves, k: seen.append(len(halves[0])) or {})
+    k_curve(small(), x, ks=(2,))
+    assert 10 < seen[0] < 100
+
+def test_what_a_subclass_keeps_is_left():
+    class Scaled(DEC):
+        def fit(self, X, y=None):
+            self.scaler_ = StandardScaler().fit(X)
+            return super().fit(self.scaler_.transform(X))
+    x = make_blobs()[0]
+    assert hasattr(Scaled(3, recipe=narrow, ae_iter=30, max_iter=10).fit(x), 'scaler_')
+
+def test_a_fork_during_a_fit_can_predict():
+    x = make_blobs()[0]
+    m, read = small().fit(x), []
+    class Fork(Callback):
+        def after_batch(self, trainer):
+            if trainer.t == 10 and not read:
+                run = multiprocessing.get_context('fork').Process(target=m.predict, args=(x[:5],))
+                start = threading.Thread(target=lambda: (run.start(), run.join(30)))
+                start.start(); start.join()
+                read.append(run.exitcode); run.kill()
+    small(callbacks=[Fork()]).fit(x)
+    assert read == [0]
+
+def test_a_model_keeps_in_mind_what_its_file_could_not_hold(tmp_path):
+    x = make_blobs()[0]
+    small(loss=lambda b: 0*b.q.sum()).fit(x).save(tmp_path/'m')
+    DEC.load(tmp_path/'m').save(tmp_path/'again')
+    with pytest.raises(DecError, match='fitted with loss of its own'):
+        DEC.load(tmp_path/'again').partial_fit(x)
+
+def test_tensors_of_every_kind_are_fitted():
+    x = torch.from_numpy(make_blobs()[0])
+    want = small().fit(x).labels_
+    assert np.array_equal(small().fit(x.clone().requires_grad_()).labels_, want)
+    small().fit(x.bfloat16())
+
+def test_what_is_no_callback_is_told():
+    with pytest.raises(DecError, match='must be Callbacks'):
+        small(callbacks=lambda dec, x: [object()]).fit(make_blobs()[0])
+
+class StopAt(Callback):
+    def __init__(self, t): self.t = t
+    def after_batch(self, trainer):
+        if trainer.t == self.t: raise KeyboardInterrupt
+
+@pytest.mark.parametrize('method', ['DEC', 'IDEC', 'DCN'])
+def test_a_portion_that_goes_wrong_changes_nothing(method, tmp_path):
+    x, _ = make_blobs(n=600)
+    fitted = small(method=method).fit(x[:300]).partial_fit(x[:300])
+    dec, fresh = pickle.loads(pickle.dumps(fitted)), pickle.loads(pickle.dumps(fitted))
+    q, centres = dec.predict_proba(x), dec.cluster_centers_
+    recipe = dec.recipe_
+    dec.recipe_ = replace(recipe, cluster=replace(recipe.cluster, lr=1e30))
+    with pytest.raises(DecError, match='lower the learning rate'): dec.partial_fit(x)
+    dec.recipe_ = recipe
+    assert (dec.predict_proba(x) == q).all()
+    dec.callbacks_ = [*dec.callbacks_, StopAt(1)]
+    with pytest.raises(KeyboardInterrupt): dec.partial_fit(x)
+    assert (dec.predict_proba(x) == q).all() and dec.cluster_centers_ is centres
+    dec.callbacks_.pop(-2)                                                       # goes on as if new
+    assert (dec.partial_fit(x[300:]).cluster_centers_
+            == fresh.partial_fit(x[300:]).cluster_centers_).all()
+    with torch.no_grad(): dec.layer_.mu[0, 0] = torch.nan
+    with pytest.raises(DecError, match='head.mu of this model holds NaN'): dec.save(tmp_path/'m')
+    assert not (tmp_path/'m').exists()
+
+@pytest.mark.parametrize('wrong', [dict(n_clusters=500), dict(device='tpu'), dict(alpha=-1),
+                                   dict(random_state='x'), dict(recipe='slow'), dict(checkpoint=3),
+                                   dict(autoencoder=AutoEncoder(3, (2,)))],
+                         ids=lambda wrong: next(iter(wrong)))
+def test_a_fit_that_never_began_leaves_the_model(wrong):
+    x, _ = make_blobs()
+    dec = small().fit(x)
+    q = dec.predict_proba(x)
+    with pytest.raises(DecError): clone(dec).set_params(**wrong).fit(x)
+    with pytest.raises(DecError): dec.set_params(**wrong).fit(2*x)
+    for bad in (np.full_like(x, np.nan), x[:2], 0*x, pd.DataFrame(x).astype(str) + 'a'):
+        with pytest.raises(DecError): dec.set_params(**small().get_params()).fit(bad)
+    with pytest.raises(DecError): dec.fit(x, more=x[:, 1:])
+    assert (dec.predict_proba(x) == q).all() and dec.n_clusters_ == 3
+
+def test_what_counts_as_fitted():
+    x, _ = make_blobs()
+    check_is_fitted(small().fit(x))
+    class Breaks(Callback):
+        def after_batch(self, trainer): raise ZeroDivisionError
+    broken = small(callbacks=[Breaks()])
+    with pytest.raises(ZeroDivisionError): broken.fit(x)
+    for dec in (small(), small().fit_autoencoder(x), broken):
+        with pytest.raises(NotFittedError): check_is_fitted(dec)
+
+@pytest.mark.parametrize('mood', [torch.no_grad(), torch.inference_mode(),
+                                  torch.autocast('cpu', dtype=torch.bfloat16)],
+                         ids=lambda m: type(m).__name__)
+def test_the_mood_of_a_session_does_not_matter(mood):
+    x, _ = make_blobs(n=300)
+    plain = small().fit(x[:200])
+    with mood:
+        dec = small().fit(x[:200])
+        assert (dec.cluster_centers_ == plain.cluster_centers_).all()
+        assert (dec.predict_proba(x) == plain.predict_proba(x)).all()
+        assert (dec.transform(x) == plain.transform(x)).all()
+        dec.partial_fit(x[200:])
+    assert (dec.cluster_centers_ == plain.partial_fit(x[200:]).cluster_centers_).all()
+    assert all(p.grad is None or not p.grad.is_inference() for p in dec.layer_.parameters())
+
+def test_fit_predict_knows_further_points():
+    x, _ = make_blobs(n=300)
+    want = small().fit(x[:200], more=x[200:]).labels_
+    assert (small().fit_predict(x[:200], more=x[200:]) == want).all()
+
+class InPlace(nn.Module): # its first layer writes into what it is given
+    def __init__(self, d, *_):
+        super().__init__()
+        torch.manual_seed(0)
+        self.d, self.decoder = d, nn.Linear(4, d)
+        self.encoder = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(d, 4))
+    def forward(self, x): return self.decoder(self.encoder(x))
+
+def test_points_are_not_written_into():
+    x = make_blobs()[0] - np.float32(.5)
+    kept = x.copy()
+    for scale in ('none', 'paper'):
+        dec = small(network=InPlace, recipe=replace(narrow, scale=scale)).fit(x)
+        assert (dec.transform(x) == dec.transform(kept)).all() and (x == kept).all()
+    rows = Rows(x)
+    rows[slice(None)].zero_()
+    assert (x == kept).all()
+
+def test_wide_rows_are_looked_at_a_few_at_a_time():
+    seen = []
+    for d, few in ((1024, 4096), (4096, 1024), (2**20, 64)):
+        rows = Rows(sparse.csr_matrix((2100, d), dtype=np.float32))
+        apply_chunked(lambda x: seen.append(len(x)) or x[:, :1], rows if d < 2**20 else rows.first(130))
+        assert max(seen) == min(few, 2100) == max(len(c) for c in rows.first(130 if d == 2**20 else 2100)
+                                                  .chunks())
+        seen.clear()
+
+def test_a_loaded_model_says_what_it_lacks_to_be_fitted_again(tmp_path):
+    x, _ = make_blobs()
+    for name, value in (('autoencoder', AutoEncoder(16, (12, 5), 'uniform')),
+                        ('callbacks', [Snapshots()])):
+        small(**{name: value}).fit(x).save(tmp_path/'m')
+        dec = DEC.load(tmp_path/'m').partial_fit(x)
+        with pytest.raises(DecError, match=f'fitted with {name} of its own'): dec.fit(x)
+        assert dec.set_params(**{name: value}).fit(x).n_clusters_ == 3
+
+class Brief(DEC):
+    def __init__(self, n_clusters=3):
+        super().__init__(n_clusters, recipe=narrow, ae_iter=60, max_iter=40, random_state=0)
+
+def test_a_subclass_may_take_fewer_arguments():
+    x, y = make_blobs()
+    assert len(set(zip(Brief().fit(x).labels_, y))) == 3
