@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt, seaborn as sns
 from scipy import sparse
 from sklearn.preprocessing import normalize
+from sklearn.utils import check_array
 from tqdm.auto import tqdm
 
 # %% ../nbs/00_data.ipynb #9928e81a
@@ -94,13 +95,19 @@ def _off_torch(x): # a tensor, of any kind and anywhere, as an array; anything e
     x = x.detach().cpu()
     return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
 
+def _off_frame(x): # a data frame as scikit-learn reads it: holes are NaN, a sparse one stays so
+    if not (hasattr(x, 'iloc') and hasattr(x, 'columns')): return x
+    try: return check_array(x, accept_sparse='csr', ensure_all_finite=False, ensure_min_samples=0,
+                            ensure_min_features=0)
+    except (ValueError, TypeError): return x                             # what is wrong is said below
+
 def check_x(
     x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)
     what:str='X', # what to call it in an error
 )->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
     "The points as a float32 matrix, or a `DecError` that names the first bad cell"
+    x = _off_torch(_off_frame(x))
     if sparse.issparse(x): return _check_sparse(x, what)
-    x = _off_torch(x)
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DecError(f"{what} has masked cells; fill them or leave their rows out")
     try:

@@ -9,6 +9,7 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmean
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
 import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -107,19 +108,16 @@ class Refresh(Callback):
         self.p = s['p'] if self.p is None or s['p'] is None else s['p'].to(self.p.device)
 
 # %% ../nbs/05_dec.ipynb #b92de372
+@dataclass(eq=False, repr=False)
 class Batch:
     "What a loss of the KL phase looks at: some points, and what the network makes of them"
-    def __init__(self,
-        x:torch.Tensor, # points, (m, d)
-        p:torch.Tensor, # their target, (m, k), constant
-        encoder:nn.Module, # (m, d) -> (m, d_z)
-        layer:ClusterLayer, # (m, d_z) -> (m, k)
-        network:nn.Module|None=None, # the whole autoencoder, if it is kept
-        done:float=0., # share of the run that is over
-        augment=None, # (m, d) -> (m, d): the same points, seen a little differently
-    ):
-        self.x, self.p, self.encoder, self.layer, self.network = x, p, encoder, layer, network
-        self.done, self.augment = done, augment
+    x:torch.Tensor # points, (m, d)
+    p:torch.Tensor # their target, (m, k), constant
+    encoder:nn.Module # (m, d) -> (m, d_z)
+    layer:ClusterLayer # (m, d_z) -> (m, k)
+    network:nn.Module|None=None # the whole autoencoder, if it is kept
+    done:float=0. # share of the run that is over
+    augment:Callable|None=None # (m, d) -> (m, d): the same points, seen a little differently
     @cached_property
     def z(self): return self.encoder(self.x)                                    # codes, (m, d_z)
     @cached_property
@@ -138,8 +136,7 @@ class Batch:
         if self.augment is None:
             raise DecError("this loss looks at augmented points, so it needs to know how; give "
                            "augment=, for example Jitter()")
-        return Batch(self.augment(self.x), self.p, self.encoder, self.layer, self.network,
-                     self.done)
+        return replace(self, x=self.augment(self.x), augment=None)
 
 def dec_loss(batch:Batch)->torch.Tensor:
     "The loss of DEC: KL(P‖Q) (paper: section 3.1.2, equation 2)"

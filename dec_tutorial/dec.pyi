@@ -1,4 +1,5 @@
 # made from dec_tutorial/dec.py by .ci/stubs; do not edit
+import collections.abc
 import dec_tutorial.sae
 import dec_tutorial.soft_assignment
 import dec_tutorial.training
@@ -34,14 +35,14 @@ class Refresh(dec_tutorial.training.Callback):
     def load_state_dict(self, s: typing.Any) -> typing.Any: ...
 
 class Batch:
-    augment: typing.Any
-    done: typing.Any
-    encoder: typing.Any
-    layer: typing.Any
-    network: typing.Any
-    p: typing.Any
-    x: typing.Any
-    def __init__(self, x: torch.Tensor, p: torch.Tensor, encoder: torch.nn.modules.module.Module, layer: dec_tutorial.soft_assignment.ClusterLayer, network: torch.nn.modules.module.Module | None = ..., done: float = ..., augment: typing.Any = ...) -> None: ...
+    def __init__(self, x: torch.Tensor, p: torch.Tensor, encoder: torch.nn.modules.module.Module, layer: dec_tutorial.soft_assignment.ClusterLayer, network: torch.nn.modules.module.Module | None = ..., done: float = ..., augment: collections.abc.Callable | None = ...) -> None: ...
+    x: torch.Tensor
+    p: torch.Tensor
+    encoder: torch.nn.modules.module.Module
+    layer: dec_tutorial.soft_assignment.ClusterLayer
+    network: torch.nn.modules.module.Module | None
+    done: float
+    augment: collections.abc.Callable | None
     @functools.cached_property
     def z(self) -> typing.Any: ...
     @functools.cached_property

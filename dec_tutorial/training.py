@@ -113,8 +113,6 @@ class _Loss(nn.Module):
         self.func, self.params = func, nn.ParameterList(params)
     def forward(self, b): return self.func(b)
 
-def _shared(func, params): return DistributedDataParallel(_Loss(func, params))
-
 # %% ../nbs/01_training.ipynb #6e2f4d5b
 def _spans(start, stop, size): return [(i, min(i + size, stop)) for i in range(start, stop, size)]
 
@@ -474,8 +472,7 @@ def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(
 # %% ../nbs/01_training.ipynb #9d380361
 def progress_bar(total, done=0, name=''):
     "tqdm with time left; silent when `IN_TEST` or tqdm's own `TQDM_DISABLE` is set"
-    quiet = (bool(os.environ.get('IN_TEST')) or bool(os.environ.get('PYTEST_CURRENT_TEST'))
-             or worker()[0] > 0)
+    quiet = bool(os.environ.get('IN_TEST')) or worker()[0] > 0
     return tqdm(total=total, initial=done, desc=name, unit='batch', leave=False,
                 **(dict(disable=True) if quiet else {}),
                 mininterval=.5 if sys.stderr.isatty() or 'ipykernel' in sys.modules else 60)
@@ -504,8 +501,12 @@ def fit(self:Trainer)->Trainer:
     _keep_freed()
     bar = progress_bar(self.n_iter, self.t, self.name)
     with seeded(self.seed, self.device), bar, _whole_batches() as asked:
-        if getattr(self, 'rng', None) is not None: self._set_rng(self.rng)
-        if self.world > 1: self.loss_func = _shared(self.loss_func, self.params)
+        if rng := getattr(self, 'rng', None):                                # of a run taken up
+            torch.set_rng_state(rng['cpu'])
+            if 'cuda' in rng and self.device.type == 'cuda':
+                torch.cuda.set_rng_state(rng['cuda'], self.device)
+        if self.world > 1:
+            self.loss_func = DistributedDataParallel(_Loss(self.loss_func, self.params))
         for cb in self.callbacks: cb.before_fit(self)
         try:
             while self.t < self.n_iter and not self.stop_reason:
@@ -577,12 +578,6 @@ def load_state_dict(self:Trainer, state:dict):
     self.rng = state['rng']
     self.history = [tuple(h) for h in state['history']]
     for cb, s in zip(self.callbacks, state['callbacks'], strict=True): cb.load_state_dict(s)
-
-@patch
-def _set_rng(self:Trainer, rng):
-    torch.set_rng_state(rng['cpu'])
-    if 'cuda' in rng and self.device.type == 'cuda':
-        torch.cuda.set_rng_state(rng['cuda'], self.device)
 
 # %% ../nbs/01_training.ipynb #9d4dc7b8
 class Checkpoint:

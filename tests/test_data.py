@@ -2,7 +2,7 @@
 that can be wrong with them, with arguments and with model files"""
 import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, zipfile
 from pathlib import Path
-import numpy as np, pytest, torch, torchvision
+import numpy as np, pandas as pd, pytest, torch, torchvision
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -379,6 +379,22 @@ def test_bad_cells_are_named(value, word):
     (sparse.csr_matrix((0, 3)), '0 sample(s)'), (sparse.coo_array(np.ones(3)), 'shape'),
     (sparse.coo_array(np.ones((2, 2, 2))), 'shape')], ids=brief)
 def test_bad_points(x, word): assert refused(lambda: check_x(x, 'the table'), 'the table', word)
+
+def test_frames():
+    frame = lambda **columns: pd.DataFrame(columns)
+    whole = frame(a=pd.array([1, 2, 3], dtype='Int64'), b=pd.array([.5, 1, 2], dtype='Float32'))
+    assert check_x(whole).tolist() == [[1, .5], [2, 1], [3, 2]]
+    assert check_x(frame(a=['1', '2'], b=[1, 2]).astype(dict(a='category'))).tolist() == [[1, 1],
+                                                                                          [2, 2]]
+    for column in (pd.array([1, None, 3], dtype='Int64'), pd.array([1., None, 3], dtype='Float64'),
+                   pd.array([True, None, True], dtype='boolean'), [1, None, 3]):
+        assert refused(lambda: check_x(frame(b=[1, 2, 3], a=column)), 'NaN at row 1, column 1')
+    thin = check_x(pd.DataFrame.sparse.from_spmatrix(sparse.eye(3)))
+    assert sparse.issparse(thin) and thin.dtype == np.float32 and (thin.toarray() == np.eye(3)).all()
+    for column in (['red', 'x', 'y'], pd.to_datetime(['2020-01-01']*3), [1j, 2, 3]):
+        assert refused(lambda: check_x(frame(a=column, b=[1, 2, 3])), 'not real numbers')
+    assert refused(lambda: check_x(frame(a=[], b=[])), '0 sample(s)')
+    assert refused(lambda: check_x(pd.DataFrame(index=range(3))), '0 feature(s)')
 
 @pytest.mark.parametrize('y, word', [
     (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'),
