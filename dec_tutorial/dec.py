@@ -9,7 +9,7 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmean
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
 import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,7 +33,7 @@ from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
                                scale_factor)
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage, Trainer,
                                    alike, apply_chunked, evaluating, first_only, pick_device,
-                                   precision, usual_defaults, worker, workers)
+                                   precision, seeded, usual_defaults, worker, workers)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -497,6 +497,45 @@ def _check_more(more, X):
                        "give points of the same kind")
     return more
 
+# %% ../nbs/05_dec.ipynb #674c9df6
+def _must(name, v, *shape): # return a tensor of that shape
+    if isinstance(v, torch.Tensor) and v.shape == shape: return
+    got = f'one of shape {tuple(v.shape)}' if hasattr(v, 'shape') else f'a {type(v).__name__}'
+    raise DecError(f"{name} must return a tensor, here of shape {shape}, not {got}")
+
+def _rehearse(dec, x, r, seed):
+    "What parts of the user's own return for a few points, a fresh network and random centroids"
+    use, k, m = dec._use, dec.n_clusters, len(x)
+    ae = (use.network(x.shape[1], r.dims, r.init, seed) if dec.autoencoder is None
+          else copy.deepcopy(dec.autoencoder)).to(x.device)
+    if not all(hasattr(ae, a) for a in ('encoder', 'decoder')):
+        raise DecError(f"network must make a module with encoder and decoder, not {ae!r}")
+    if use.augment: _must('augment', use.augment(x), *x.shape)
+    _must('the encoder', z := ae.encoder(x), m, z.shape[-1])
+    start = dict(mu=torch.randn(k, z.shape[1]), labels=torch.arange(m) % k)
+    if dec.start: start = use.start(torch.randn(z.shape), k, 1, seed)
+    if not (isinstance(start, dict) and {'mu', 'labels'} <= {*start}):
+        raise DecError(f"start must return a dictionary with mu and labels, not {start!r:.60}")
+    _must('start, as mu,', start['mu'], k, z.shape[1])
+    _must('start, as labels,', start['labels'], m)
+    layer = use.head(start['mu'], dec.alpha, use.assign).to(x.device)
+    _must('head' if dec.head else 'assign', q := layer(z), m, k)
+    _must('target', p := use.target(q.detach()), m, k)
+    seen = (x, ae.encoder) if dec.backprop else (z.detach(), nn.Identity())
+    loss = use.loss(Batch(seen[0], p, seen[1], layer, ae if use.keep_decoder else None, 0.,
+                          use.augment))
+    if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
+        raise DecError(f"loss must return one number with a gradient, a tensor, not {loss!r:.60}")
+
+@patch
+def _try_parts(self:DEC, rows, r, seed): # before an hour is spent on the autoencoder
+    if self.n_clusters == 'auto' or all(getattr(self, n) is None for n in _PARTS): return
+    with seeded(seed, rows.device), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        try: _rehearse(self, rows[slice(0, max(64, self.n_clusters))], r, seed)
+        except DecError: raise
+        except Exception: pass          # what wants more than there is here is tried in earnest
+
 # %% ../nbs/05_dec.ipynb #e89644b3
 @patch
 @contextmanager
@@ -522,6 +561,7 @@ def _started(self:DEC, X, more=None):
                                f'minimises is no mean over points; run it without torchrun')
             _same_points(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
+        self._try_parts(rows, r, seed)
         # an older fit stands until here; columns of a data frame keep their names
         validate_data(self, given, skip_check_array=True)
         for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)
@@ -549,7 +589,9 @@ def _choose_k(self:DEC, X, ck):
 
 @patch
 def _callbacks(self:DEC, X):
-    made = lambda c: list(c(self, X) if callable(c) else c)
+    def made(c):
+        if isinstance(got := c(self, X) if callable(c) else c, Iterable): return list(got)
+        raise DecError(f"callbacks must return a list of Callbacks, not {got!r}")
     given = self.callbacks
     if given is not None and not callable(given) and not len(given): return []         # none at all
     # to watch a method must not change it

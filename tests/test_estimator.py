@@ -25,7 +25,7 @@ from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
-from dec_tutorial.training import Callback, Rows, Stage, apply_chunked
+from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
 def small(k=3, **kw):
@@ -715,3 +715,29 @@ class Brief(DEC):
 def test_a_subclass_may_take_fewer_arguments():
     x, y = make_blobs()
     assert len(set(zip(Brief().fit(x).labels_, y))) == 3
+
+@pytest.mark.parametrize('part, says', [
+    (dict(loss=lambda b: b.q), 'loss must return one number'),
+    (dict(loss=lambda b: 1.), 'loss must return one number'),
+    (dict(loss=lambda b: b.q.detach().sum()), 'loss must return one number with a gradient'),
+    (dict(loss=lambda b: b.y.mean()), 'keep_decoder=True'),
+    (dict(loss=lambda b: b.moved.q.mean()), 'augment='),
+    (dict(start=lambda z, k, n_init, seed: z[:k]), 'start must return a dictionary'),
+    (dict(start=lambda z, k, *_: dict(mu=z[:k - 1], labels=torch.zeros(len(z)))), 'start, as mu,'),
+    (dict(start=lambda z, k, *_: dict(mu=z[:k], labels=torch.zeros(k))), 'start, as labels,'),
+    (dict(assign=lambda z, mu, alpha: z.softmax(1)), r'assign .* \(64, 3\), not .* \(64, 8\)'),
+    (dict(target=lambda q: q.argmax(1)), r'target .* \(64, 3\), not one of shape \(64,\)'),
+    (dict(augment=lambda x: x[:, :3]), r'augment .* \(64, 16\)'),
+    (dict(network=lambda d, *_: nn.Linear(d, 2)), 'network must make a module')])
+def test_parts_of_ones_own_are_tried_before_the_autoencoder_is_trained(part, says, monkeypatch):
+    monkeypatch.setattr(Trainer, 'step', lambda self: 1/0)
+    with pytest.raises(DecError, match=says): small(**part).fit(make_blobs()[0])
+
+def test_a_part_may_want_what_only_the_run_has():
+    x, _ = make_blobs()
+    dec = small()
+    late = dec.set_params(loss=lambda b: dec_loss(b) + 0*len(dec.start_codes_)).fit(x)
+    assert (late.cluster_centers_ == small().fit(x).cluster_centers_).all()
+    for wrong in (None, Snapshots()):
+        with pytest.raises(DecError, match='callbacks must return a list'):
+            small(callbacks=lambda *_: wrong).fit(x)
