@@ -216,7 +216,8 @@ def _write_all(ds, dec, records, table, out):
     _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d:
         dec.feature_names_in_ = np.array(ds.names, dtype=object)
-    dec.save(out/'model.safetensors')
+    # these were the command's own
+    dec.set_params(checkpoint=None, callbacks=None).save(out/'model.safetensors')
     _write_text(out/'report.html', _report(ds, dec, table, pictures, records))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
@@ -239,12 +240,13 @@ def _estimator(ds, n_clusters, method, **args):
     dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)
     return dec, r
 
-def _check_free(out): # a folder that no run has filled may hold files of those names
-    if _command_of(out) or any(out.glob('.checkpoint-*.pt')): return
+def _free(out): # a folder that no run has filled may hold files of those names
+    ours = _command_of(out) or any(out.glob('.checkpoint-*.pt'))
     for name in sorted(_WRITTEN):
-        if os.path.exists(out/name):
+        if not ours and os.path.exists(out/name):
             raise DecError(f"{out/name} was not written by dec_fit and would be overwritten; move "
                            f"it, or name another folder with --out")
+    return out
 
 def _out_folder(out):
     try:
@@ -272,13 +274,12 @@ def run_fit(
     command:str|None=None, # for the record
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
-    dev, out = pick_device(device), _user_path(out); used = precision_used(prec, dev)
+    dev, out = pick_device(device), _free(_user_path(out)); used = precision_used(prec, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=prec, **limits)
     what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec,
                 rows=dec.train_rows)
-    _check_free(out)
     with workers(dev):                                        # one, unless torchrun started several
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
@@ -288,7 +289,6 @@ def run_fit(
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
         follow = lambda d, x: [import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
         dec.set_params(checkpoint=ck, callbacks=follow).fit(ds.x, more=ds.more)
-        dec.set_params(checkpoint=None, callbacks=None)                # they are the command's own
         raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
     given = {n: v for n, v in (dict(n_clusters=n_clusters) | limits).items() if v is not None}
@@ -351,6 +351,13 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
                f"({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it "
                f"alone; if that is not meant, standardise the columns")
 
+def _named_folder(out, data): # which must not be one of the files that are written there
+    folder = _user_path(out)
+    if _user_path(data).resolve() in [(folder/n).resolve() for n in _WRITTEN]:
+        raise DecError(f"{data} would be overwritten by a file of the results; name another "
+                       f"folder with --out")
+    return folder
+
 def _default_folder(name, command): # the first that no other command has filled
     folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
     return next(f for f in folders if _command_of(f) in (None, command))
@@ -388,11 +395,8 @@ def dec_fit(
                     ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
                     precision=(precision, 'auto'))
         command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
-        folder = (_user_path(out) if out
+        folder = (_named_folder(out, data) if out
                   else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
-        if _user_path(data).resolve() in [(folder/n).resolve() for n in _WRITTEN]:
-            raise DecError(f"{data} would be overwritten by a file of the results; name another "
-                           f"folder with --out")
         if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
         dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
                                 ae_iter, max_iter, device, precision, command)

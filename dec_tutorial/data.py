@@ -99,7 +99,7 @@ def _off_frame(x): # a data frame as scikit-learn reads it: holes are NaN, a spa
     if not (hasattr(x, 'iloc') and hasattr(x, 'columns')): return x
     try: return check_array(x, accept_sparse='csr', ensure_all_finite=False, ensure_min_samples=0,
                             ensure_min_features=0)
-    except (ValueError, TypeError): return x                             # what is wrong is said below
+    except (ValueError, TypeError): return x                     # what is wrong is said further on
 
 def check_x(
     x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)

@@ -483,7 +483,12 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
-def _same_points(rows): # of some at even distances, whatever the number of workers
+@patch
+def _check_workers(self:DEC, rows): # by some points at even distances
+    if worker()[1] == 1: return
+    if self._use.alone:
+        raise DecError(f'{self.method} cannot be shared by several workers, since what it '
+                       f'minimises is no mean over points; run it without torchrun')
     some = rows[slice(0, None, max(1, rows.n*rows.d//2**20))]
     if not alike(job_key(some.cpu().numpy(), n=rows.n)):
         raise DecError('every worker must be given the same points; they share them out themselves')
@@ -555,11 +560,7 @@ def _started(self:DEC, X, more=None):
             stack = sparse.vstack if sparse.issparse(X) else np.vstack
             part = Rows(stack([X[:self.train_rows], more]), scale, device)
             further = dict(more=job_key(more))
-        if worker()[1] > 1:
-            if self._use.alone:
-                raise DecError(f'{self.method} cannot be shared by several workers, since what it '
-                               f'minimises is no mean over points; run it without torchrun')
-            _same_points(rows)
+        self._check_workers(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
         self._try_parts(rows, r, seed)
         # an older fit stands until here; columns of a data frame keep their names
@@ -687,7 +688,7 @@ def partial_fit(self:DEC,
               else lambda q: target_distribution(q, f + q.sum(0)))
     with (workers(rows.device), precision(self.precision, rows.device), usual_defaults(),
           _or_as_before(self.autoencoder_, self.layer_)):
-        if worker()[1] > 1: _same_points(rows)
+        self._check_workers(rows)
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
         # of a model from a file
         if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))

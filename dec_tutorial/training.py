@@ -80,6 +80,7 @@ def workers(
         _joined.set(False)
         if not there: dist.destroy_process_group()
 
+# %% ../nbs/01_training.ipynb #97d5f87b
 def first_only(
     func, # () -> anything that can be pickled
 ): # what it returned, on every worker
@@ -125,7 +126,7 @@ class Rows:
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
-        self.few = max(64, min(4096, 2**22//self.d))        # rows that are looked at together: 16 MB
+        self.few = max(64, min(4096, 2**22//self.d))        # rows to look at together: 16 MB
         self.x, self.factor, self.device = x, factor, torch.device(device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:

@@ -390,7 +390,8 @@ def test_frames():
                    pd.array([True, None, True], dtype='boolean'), [1, None, 3]):
         assert refused(lambda: check_x(frame(b=[1, 2, 3], a=column)), 'NaN at row 1, column 1')
     thin = check_x(pd.DataFrame.sparse.from_spmatrix(sparse.eye(3)))
-    assert sparse.issparse(thin) and thin.dtype == np.float32 and (thin.toarray() == np.eye(3)).all()
+    assert sparse.issparse(thin) and thin.dtype == np.float32
+    assert (thin.toarray() == np.eye(3)).all()
     for column in (['red', 'x', 'y'], pd.to_datetime(['2020-01-01']*3), [1j, 2, 3]):
         assert refused(lambda: check_x(frame(a=column, b=[1, 2, 3])), 'not real numbers')
     assert refused(lambda: check_x(frame(a=[], b=[])), '0 sample(s)')
@@ -520,7 +521,7 @@ def test_names_and_paths(tmp_path):
                    'nobody')
 
 def test_without_a_home(monkeypatch, tmp_path):
-    monkeypatch.setenv('XDG_CACHE_HOME', '')                          # as if it were not there at all
+    monkeypatch.setenv('XDG_CACHE_HOME', '')                               # as if it were not set
     monkeypatch.setattr(Path, 'home', lambda: tmp_path)
     assert data._roots(None) == [tmp_path/'.cache'/'dec_tutorial']
     def nobody(): raise RuntimeError('Could not determine home directory.')
