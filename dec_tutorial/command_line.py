@@ -16,8 +16,9 @@ import numpy as np, torch, matplotlib.pyplot as plt
 from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
-from .data import (DecError, Dataset, as_image, atomic_path, load_data, on_disk,
-                               part_files, scale_factor, set_theme, show_samples, thinned)
+from .data import (DecError, Dataset, _user_path, as_image, atomic_path,
+                               load_data, on_disk, part_files, scale_factor, set_theme,
+                               show_samples, thinned)
 from .training import (Checkpoint, Rows, first_only, pick_device, precision_used,
                                    worker, workers)
 from .dec import DEC, job_key, method_name, show_training
@@ -176,6 +177,8 @@ def _report(ds, dec, table, pictures, records):
 # %% ../nbs/07_command_line.ipynb #e9dcfe49
 _PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top',
              'reconstructions'}
+_WRITTEN = [*(f'{name}.png' for name in _PICTURES), 'assignments.csv', 'model.safetensors',
+            'report.html', 'record.json']
 
 def _recorded(folder): # the command that made the records in it, or None
     try: return read_records(folder/'record.json')[-1]['command'] or 'unknown'
@@ -213,12 +216,11 @@ def _write_all(ds, dec, records, table, out):
     _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d:
         dec.feature_names_in_ = np.array(ds.names, dtype=object)
-    dec.save(out/'model.safetensors')
+    # these were the command's own
+    dec.set_params(checkpoint=None, callbacks=None).save(out/'model.safetensors')
     _write_text(out/'report.html', _report(ds, dec, table, pictures, records))
     write_records(records, out/'record.json')
-    written = [*(f'{name}.png' for name in _PICTURES), 'assignments.csv', 'model.safetensors',
-               'report.html', 'record.json']
-    for name in written:                                     # what a kill while writing left behind
+    for name in _WRITTEN:                                    # what a kill while writing left behind
         for f in part_files(out/name): f.unlink(missing_ok=True)
     (out/'.command').unlink(missing_ok=True)
 
@@ -238,8 +240,17 @@ def _estimator(ds, n_clusters, method, **args):
     dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)
     return dec, r
 
+def _free(out): # a folder that no run has filled may hold files of those names
+    ours = _command_of(out) or any(out.glob('.checkpoint-*.pt'))
+    for name in sorted(_WRITTEN):
+        if not ours and os.path.exists(out/name):
+            raise DecError(f"{out/name} was not written by dec_fit and would be overwritten; move "
+                           f"it, or name another folder with --out")
+    return out
+
 def _out_folder(out):
     try:
+        out = _user_path(out)
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as e:
@@ -263,7 +274,7 @@ def run_fit(
     command:str|None=None, # for the record
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
-    dev, out = pick_device(device), Path(out); used = precision_used(prec, dev)
+    dev, out = pick_device(device), _free(_user_path(out)); used = precision_used(prec, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=prec, **limits)
@@ -340,6 +351,13 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
                f"({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it "
                f"alone; if that is not meant, standardise the columns")
 
+def _named_folder(out, data): # which must not be one of the files that are written there
+    folder = _user_path(out)
+    if _user_path(data).resolve() in [(folder/n).resolve() for n in _WRITTEN]:
+        raise DecError(f"{data} would be overwritten by a file of the results; name another "
+                       f"folder with --out")
+    return folder
+
 def _default_folder(name, command): # the first that no other command has filled
     folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
     return next(f for f in folders if _command_of(f) in (None, command))
@@ -377,7 +395,8 @@ def dec_fit(
                     ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
                     precision=(precision, 'auto'))
         command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
-        folder = Path(out) if out else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command)
+        folder = (_named_folder(out, data) if out
+                  else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
         if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
         dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
                                 ae_iter, max_iter, device, precision, command)
@@ -411,7 +430,7 @@ def dec_predict(
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     with _plain('dec_predict', ''):
-        if Path(out).resolve() in (Path(model).resolve(), Path(data).resolve()):
+        if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
             raise DecError(f"--out {out} is the model or the data itself; name another file")
         dec, ds = DEC.load(model, device), load_data(data, root)
         q = dec.predict_proba(_in_order(dec, ds))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt, seaborn as sns
 from scipy import sparse
 from sklearn.preprocessing import normalize
+from sklearn.utils import check_array
 from tqdm.auto import tqdm
 
 # %% ../nbs/00_data.ipynb #9928e81a
@@ -27,6 +28,12 @@ class NotNumbers(DecError, TypeError):
     "Values of a kind that cannot be computed with; also a `TypeError`, as in scikit-learn"
 
 # %% ../nbs/00_data.ipynb #1f72e7f2
+def _user_path(path):
+    try: return Path(path).expanduser()
+    except RuntimeError as e:
+        raise DecError(f"{path} begins with the home of a user who is not known here; write the "
+                       f"full path") from e
+
 def _part_name(path, writer): # writer: the number of a process
     """What a file is called while it is being written: short, since file systems take 255 bytes,
     and no other file's"""
@@ -41,7 +48,7 @@ def atomic_path(
     path:str|Path, # where the finished file shall stand
 ): # a temporary path beside it, renamed to path if the block ends well and deleted if it does not
     "Write a file whole or not at all"
-    path = Path(path)
+    path = _user_path(path)
     if not path.name:
         raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
     tmp = path.with_name(_part_name(path, os.getpid()))
@@ -88,13 +95,19 @@ def _off_torch(x): # a tensor, of any kind and anywhere, as an array; anything e
     x = x.detach().cpu()
     return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
 
+def _off_frame(x): # a data frame as scikit-learn reads it: holes are NaN, a sparse one stays so
+    if not (hasattr(x, 'iloc') and hasattr(x, 'columns')): return x
+    try: return check_array(x, accept_sparse='csr', ensure_all_finite=False, ensure_min_samples=0,
+                            ensure_min_features=0)
+    except (ValueError, TypeError): return x                     # what is wrong is said further on
+
 def check_x(
     x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)
     what:str='X', # what to call it in an error
 )->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
     "The points as a float32 matrix, or a `DecError` that names the first bad cell"
+    x = _off_torch(_off_frame(x))
     if sparse.issparse(x): return _check_sparse(x, what)
-    x = _off_torch(x)
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DecError(f"{what} has masked cells; fill them or leave their rows out")
     try:
@@ -237,7 +250,7 @@ def _read_npy(path):
     return x, None, None
 
 # %% ../nbs/00_data.ipynb #c4418d93
-_LABELS = ('y', 'label', 'class', 'target')
+_LABELS = ('y', 'label', 'labels', 'class', 'classes', 'target')
 
 def _is_number(s):
     try: float(s); return True
@@ -289,7 +302,10 @@ def _read_csv(path):
                            f"between cells and points in numbers")
         names = _header(first, path)
         head = names or [str(j) for j in range(len(first))]
-        at = next((j for j, h in enumerate(head) if h.strip().lower() in _LABELS), None)
+        at, *others = [j for j, h in enumerate(head) if h.strip().lower() in _LABELS] or [None]
+        if others:
+            raise DecError(f"{path}: columns {head[at]!r} and {head[others[0]]!r} could both be "
+                           f"the classes, which are no features; drop one of them")
         keep, x, y = [j for j in range(len(head)) if j != at], array('d'), []
         for i, r in enumerate(rows if names else chain([first], rows)):
             if len(r) != len(head):
@@ -354,16 +370,14 @@ def _dataset(name, x, y=None, shape=None, what='X'):
                    classes=None if y is None else _class_names(y, codes))
 
 # %% ../nbs/00_data.ipynb #d91cf463
-def _user_path(path):
-    try: return Path(path).expanduser()
-    except RuntimeError as e:
-        raise DecError(f"{path} begins with the home of a user who is not known here; write the "
-                       f"folder's full path") from e
-
 def _roots(root):
     first = root or os.environ.get('DEC_TUTORIAL_DATA')
-    cache = Path(os.environ.get('XDG_CACHE_HOME', Path.home()/'.cache'))/'dec_tutorial'
-    return [_user_path(first), cache] if first else [cache]
+    try: cache = [Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'dec_tutorial']
+    except RuntimeError: cache = []                                        # a user without a home
+    if not (first or cache):
+        raise DecError("there is no home folder to keep data in; name a folder with root=… or "
+                       "DEC_TUTORIAL_DATA")
+    return [*([_user_path(first)] if first else []), *cache]
 
 def _download_root(roots):
     for r in roots:
@@ -532,9 +546,9 @@ def load_data(
     "Load a benchmark by its name, or your own table by its path"
     name = str(name_or_path)
     if name in _LOADERS:
-        get, roots = _LOADERS[name], _roots(root)
+        get = _LOADERS[name]
         x, y, shape, *more = (get(None, False) if name == 'digits'
-                              else _fetch(name, get, roots, download))
+                              else _fetch(name, get, _roots(root), download))
         return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name),
                        more=more[0] if more else None)
     if Path(name).suffix or os.sep in name or os.path.exists(name):

@@ -9,6 +9,7 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'kl_loss', 'kl_gradients', 'kmean
 
 # %% ../nbs/05_dec.ipynb #fac9b82a
 import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -28,10 +29,11 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from .data import DecError, atomic_path, check_offset, check_x, scale_factor
+from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
+                               scale_factor)
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage, Trainer,
-                                   apply_chunked, evaluating, first_only, pick_device, precision,
-                                   usual_defaults, worker, workers)
+                                   alike, apply_chunked, evaluating, first_only, pick_device,
+                                   precision, seeded, usual_defaults, worker, workers)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -106,19 +108,16 @@ class Refresh(Callback):
         self.p = s['p'] if self.p is None or s['p'] is None else s['p'].to(self.p.device)
 
 # %% ../nbs/05_dec.ipynb #b92de372
+@dataclass(eq=False, repr=False)
 class Batch:
     "What a loss of the KL phase looks at: some points, and what the network makes of them"
-    def __init__(self,
-        x:torch.Tensor, # points, (m, d)
-        p:torch.Tensor, # their target, (m, k), constant
-        encoder:nn.Module, # (m, d) -> (m, d_z)
-        layer:ClusterLayer, # (m, d_z) -> (m, k)
-        network:nn.Module|None=None, # the whole autoencoder, if it is kept
-        done:float=0., # share of the run that is over
-        augment=None, # (m, d) -> (m, d): the same points, seen a little differently
-    ):
-        self.x, self.p, self.encoder, self.layer, self.network = x, p, encoder, layer, network
-        self.done, self.augment = done, augment
+    x:torch.Tensor # points, (m, d)
+    p:torch.Tensor # their target, (m, k), constant
+    encoder:nn.Module # (m, d) -> (m, d_z)
+    layer:ClusterLayer # (m, d_z) -> (m, k)
+    network:nn.Module|None=None # the whole autoencoder, if it is kept
+    done:float=0. # share of the run that is over
+    augment:Callable|None=None # (m, d) -> (m, d): the same points, seen a little differently
     @cached_property
     def z(self): return self.encoder(self.x)                                    # codes, (m, d_z)
     @cached_property
@@ -137,8 +136,7 @@ class Batch:
         if self.augment is None:
             raise DecError("this loss looks at augmented points, so it needs to know how; give "
                            "augment=, for example Jitter()")
-        return Batch(self.augment(self.x), self.p, self.encoder, self.layer, self.network,
-                     self.done)
+        return replace(self, x=self.augment(self.x), augment=None)
 
 def dec_loss(batch:Batch)->torch.Tensor:
     "The loss of DEC: KL(P‖Q) (paper: section 3.1.2, equation 2)"
@@ -280,14 +278,14 @@ def get_method(name:str)->dict: # arguments of DEC that differ from DEC's
 @patch(as_prop=True)
 def _use(self:DEC):
     "The arguments that count: given ones, then the method's, then DEC's"
-    given = self.get_params(deep=False)
+    given = vars(self)                        # not get_params: a subclass may take fewer arguments
     return SimpleNamespace(**given | _USUAL | get_method(self.method)
                            | {n: v for n, v in given.items() if v is not None})
 
 # %% ../nbs/05_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
 _LEFT = ('loss', 'target', 'augment')          # no file holds them, and partial_fit needs them
-_BEGUN = ('start', 'network', 'head')                                         # fit needs these, too
+_BEGUN = ('start', 'network', 'head', 'autoencoder', 'callbacks')          # fit needs these, too
 
 @patch
 def _complete(self:DEC, names): # after load: what the file could not hold has to be given again
@@ -413,6 +411,7 @@ def _digest(net):
 @patch
 def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was drawn, it is the job's
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
+    if ck.path: ck.done, ck.running = first_only(lambda: (ck.done, ck.running)) # if opened outside
     seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
             else ck.done['seed'])
     if not (ck.path and ck.check): return ck, seed
@@ -432,10 +431,12 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was dr
 def behind_pca(
     ae, # an autoencoder, after training
     rows:Rows, # points, (n, d)
-    most:int=5000, # points to look at, at even distances
+    # points to look at, at even distances; None: 5000, or fewer if they are wide
+    most:int|None=None,
 )->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
     """How much worse a network restores points than principal components do, as many as its code
     has numbers"""
+    most = most or max(1500, min(5000, 10**7//rows.d))            # fewer, and components flatter
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
     with torch.no_grad(), evaluating(ae):
@@ -446,15 +447,15 @@ def behind_pca(
     return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
 
 # %% ../nbs/05_dec.ipynb #cb9934d1
+def _check_autoencoder(ae, d):
+    if not all(hasattr(ae, a) for a in ('encoder', 'decoder', 'd')):
+        raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like "
+                       f"AutoEncoder, not {ae!r}")
+    if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
+
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck):
     if self.autoencoder is not None:
-        if not all(hasattr(self.autoencoder, a) for a in ('encoder', 'decoder', 'd')):
-            raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, "
-                           f"like AutoEncoder, not {self.autoencoder!r}")
-        if self.autoencoder.d != rows.d:
-            raise DecError(f"the autoencoder given takes {self.autoencoder.d} features, X has "
-                           f"{rows.d}")
         return copy.deepcopy(self.autoencoder).to(rows.device), []
     use = self._use
     for halved in range(ck.done.get('halved', 0), 4):
@@ -482,6 +483,16 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         ck.save()
 
 # %% ../nbs/05_dec.ipynb #8a91978f
+@patch
+def _check_workers(self:DEC, rows): # by some points at even distances
+    if worker()[1] == 1: return
+    if self._use.alone:
+        raise DecError(f'{self.method} cannot be shared by several workers, since what it '
+                       f'minimises is no mean over points; run it without torchrun')
+    some = rows[slice(0, None, max(1, rows.n*rows.d//2**20))]
+    if not alike(job_key(some.cpu().numpy(), n=rows.n)):
+        raise DecError('every worker must be given the same points; they share them out themselves')
+
 def _check_more(more, X):
     more = check_x(more, 'more')
     if sparse.issparse(more) != sparse.issparse(X):
@@ -491,31 +502,71 @@ def _check_more(more, X):
                        "give points of the same kind")
     return more
 
+# %% ../nbs/05_dec.ipynb #674c9df6
+def _must(name, v, *shape): # return a tensor of that shape
+    if isinstance(v, torch.Tensor) and v.shape == shape: return
+    got = f'one of shape {tuple(v.shape)}' if hasattr(v, 'shape') else f'a {type(v).__name__}'
+    raise DecError(f"{name} must return a tensor, here of shape {shape}, not {got}")
+
+def _rehearse(dec, x, r, seed):
+    "What parts of the user's own return for a few points, a fresh network and random centroids"
+    use, k, m = dec._use, dec.n_clusters, len(x)
+    ae = (use.network(x.shape[1], r.dims, r.init, seed) if dec.autoencoder is None
+          else copy.deepcopy(dec.autoencoder)).to(x.device)
+    if not all(hasattr(ae, a) for a in ('encoder', 'decoder')):
+        raise DecError(f"network must make a module with encoder and decoder, not {ae!r}")
+    if use.augment: _must('augment', use.augment(x), *x.shape)
+    _must('the encoder', z := ae.encoder(x), m, z.shape[-1])
+    start = dict(mu=torch.randn(k, z.shape[1]), labels=torch.arange(m) % k)
+    if dec.start: start = use.start(torch.randn(z.shape), k, 1, seed)
+    if not (isinstance(start, dict) and {'mu', 'labels'} <= {*start}):
+        raise DecError(f"start must return a dictionary with mu and labels, not {start!r:.60}")
+    _must('start, as mu,', start['mu'], k, z.shape[1])
+    _must('start, as labels,', start['labels'], m)
+    layer = use.head(start['mu'], dec.alpha, use.assign).to(x.device)
+    _must('head' if dec.head else 'assign', q := layer(z), m, k)
+    _must('target', p := use.target(q.detach()), m, k)
+    seen = (x, ae.encoder) if dec.backprop else (z.detach(), nn.Identity())
+    loss = use.loss(Batch(seen[0], p, seen[1], layer, ae if use.keep_decoder else None, 0.,
+                          use.augment))
+    if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
+        raise DecError(f"loss must return one number with a gradient, a tensor, not {loss!r:.60}")
+
+@patch
+def _try_parts(self:DEC, rows, r, seed): # before an hour is spent on the autoencoder
+    if self.n_clusters == 'auto' or all(getattr(self, n) is None for n in _PARTS): return
+    with seeded(seed, rows.device), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        try: _rehearse(self, rows[slice(0, max(64, self.n_clusters))], r, seed)
+        except DecError: raise
+        except Exception: pass          # what wants more than there is here is tried in earnest
+
 # %% ../nbs/05_dec.ipynb #e89644b3
 @patch
 @contextmanager
 def _started(self:DEC, X, more=None):
     "Autoencoder, and k-means on its codes; the block goes on in their precision and checkpoint"
     self._complete(_LEFT + _BEGUN)
-    for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None) # an older fit's
     given, X = X, check_x(X)
     check_offset(given); self._check_k(X.shape[0])
-    validate_data(self, given, skip_check_array=True)     # columns of a data frame keep their names
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
-    self.scale_ = scale_factor(X, r.scale)
+    if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1])
+    scale = scale_factor(X, r.scale)
     if more is not None: more = _check_more(more, X)
     with workers(device), precision(self.precision, device), usual_defaults():
-        rows = Rows(X, self.scale_, device)
+        rows = Rows(X, scale, device)
         part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
         if more is not None:
             stack = sparse.vstack if sparse.issparse(X) else np.vstack
-            part = Rows(stack([X[:self.train_rows], more]), self.scale_, device)
+            part = Rows(stack([X[:self.train_rows], more]), scale, device)
             further = dict(more=job_key(more))
-        if worker()[1] > 1 and self._use.alone:
-            raise DecError(f'{self.method} cannot be shared by several workers, since what it '
-                           f'minimises is no mean over points; run it without torchrun')
+        self._check_workers(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
-        self.n_clusters_ = self._choose_k(X, ck)
+        self._try_parts(rows, r, seed)
+        # an older fit stands until here; columns of a data frame keep their names
+        validate_data(self, given, skip_check_array=True)
+        for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)
+        self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
         self.autoencoder_, self.seed_ = ae, seed
@@ -527,7 +578,7 @@ def _started(self:DEC, X, more=None):
         self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
         try: yield X, rows, ck, start
         except BaseException: vars(self).pop('layer_', None); raise     # half a model is no model
-    if ck is not self.checkpoint: ck.clear()
+        if ck is not self.checkpoint: ck.clear()
 
 # %% ../nbs/05_dec.ipynb #33314e87
 @patch
@@ -539,7 +590,9 @@ def _choose_k(self:DEC, X, ck):
 
 @patch
 def _callbacks(self:DEC, X):
-    made = lambda c: list(c(self, X) if callable(c) else c)
+    def made(c):
+        if isinstance(got := c(self, X) if callable(c) else c, Iterable): return list(got)
+        raise DecError(f"callbacks must return a list of Callbacks, not {got!r}")
     given = self.callbacks
     if given is not None and not callable(given) and not len(given): return []         # none at all
     # to watch a method must not change it
@@ -559,6 +612,9 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
                                     target, use.loss,
                                     self.autoencoder_ if use.keep_decoder else None, use.augment)
     q = self._q(rows).cpu().numpy()
+    if not np.isfinite(q).all():
+        raise Diverged(f"clusters: after batch {trainer.t} the network gives no numbers; lower the "
+                       f"learning rate (now {stage.lr:g}) or check the scale of X")
     self.labels_, self.soft_sizes_, self.cluster_centers_ = (
         q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy())
     return trainer, refresh
@@ -603,7 +659,15 @@ class _Momentum(Callback):
     "Go on with the optimiser's state of the portion before"
     def __init__(self, state): self.state = state
     def before_fit(self, trainer):
-        if self.state: trainer.opt.load_state_dict(self.state)
+        if self.state: trainer.opt.load_state_dict(copy.deepcopy(self.state))
+
+@contextmanager
+def _or_as_before(*nets): # what they held is put back if the block does not end well
+    before = [copy.deepcopy(n.state_dict()) for n in nets]
+    try: yield
+    except BaseException:
+        for n, state in zip(nets, before): n.load_state_dict(state, strict=False)
+        raise
 
 # %% ../nbs/05_dec.ipynb #fc935737
 @patch
@@ -615,14 +679,16 @@ def partial_fit(self:DEC,
     new points; callbacks go on unless they are fit_only, and count its batches from 0"""
     if not hasattr(self, 'layer_'): return self.fit(X)
     self._complete(_LEFT)
-    rows, stage = self._rows(X, hold=True), self.recipe_.cluster
-    use, seen = self._use, self.soft_sizes_
+    with usual_defaults(): rows = self._rows(X, hold=True)
+    stage, use, seen = self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
     f = torch.from_numpy(seen).to(rows.device)
     # f_j of all points so far
     target = (use.target if use.target is not target_distribution
               else lambda q: target_distribution(q, f + q.sum(0)))
-    with workers(rows.device), precision(self.precision, rows.device), usual_defaults():
+    with (workers(rows.device), precision(self.precision, rows.device), usual_defaults(),
+          _or_as_before(self.autoencoder_, self.layer_)):
+        self._check_workers(rows)
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
         # of a model from a file
         if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))
@@ -664,12 +730,12 @@ def _start(self:DEC, ae, rows, seed, ck):
 
 @patch
 def _q(self:DEC, rows):
-    with precision('float32', rows.device):
+    with precision('float32', rows.device), usual_defaults():
         return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
 
 @patch
 def _rows(self:DEC, X, hold=False):
-    check_is_fitted(self, 'layer_')
+    check_is_fitted(self)
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
         raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -688,6 +754,9 @@ def __sklearn_tags__(self:DEC):
     # no classifier, but their checks ask it of everything with predict_proba
     tags.classifier_tags = ClassifierTags()
     return tags
+
+@patch
+def __sklearn_is_fitted__(self:DEC): return hasattr(self, 'layer_')  # fit_autoencoder leaves none
 
 @patch(as_prop=True)
 def _n_features_out(self:DEC): return self.recipe_.dims[-1]    # columns of transform: dec0, dec1, …
@@ -709,13 +778,8 @@ def predict(self:DEC,
 @patch
 def _codes(self:DEC, X): # what transform returns
     rows = self._rows(X)
-    with precision('float32', rows.device):
+    with precision('float32', rows.device), usual_defaults():
         return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
-
-@patch
-def fit_predict(self:DEC, X, y=None)->np.ndarray: # clusters of X, (n,)
-    "`fit`, then the clusters of the very same points"
-    return self.fit(X).labels_
 
 # %% ../nbs/05_dec.ipynb #5edc5322
 @patch
@@ -812,7 +876,7 @@ def save(self:DEC,
     path, # of the file, usually ending in .safetensors
 ):
     "Write the fitted model to one file: arrays, and a JSON header"
-    check_is_fitted(self, 'layer_')
+    check_is_fitted(self)
     if self._use.assign is not soft_assign:
         raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no "
                        "code; keep the arrays you need with numpy.savez")
@@ -829,6 +893,10 @@ def save(self:DEC,
     arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_),
                    labels=torch.from_numpy(self.labels_.astype(np.int32)),
                    kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
+    for name, v in arrays.items():
+        if not v.isfinite().all():
+            raise DecError(f"{name} of this model holds NaN or infinity; fit it again before you "
+                           f"save it")
     text = json.dumps(header, default=lambda v: v.item())                   # numbers of numpy
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=text)))
 
@@ -890,7 +958,8 @@ def _take_parts(self:DEC, h): # parts of its own that are known here, for a fit 
     if 'network' in known: self.network = partial(_part(h['network']), **_shape(h))
 
 def _read_model(path):
-    if not Path(path).is_file(): raise DecError(f"there is no model file {path}; check the path")
+    if not (path := _user_path(path)).is_file():
+        raise DecError(f"there is no model file {path}; check the path")
     try:
         with safe_open(path, 'pt') as f:
             return json.loads(f.metadata()['dec_tutorial']), {k: f.get_tensor(k) for k in f.keys()}

@@ -119,15 +119,40 @@ def test_the_recorded_command_repeats_the_run(cli, tmp_path, blobs):
     assert same(first) == same(again)
 
 def test_other_peoples_files_are_left_alone(cli, tmp_path, blobs):
-    mine = [tmp_path/n for n in ('top.png', 'samples.png', 'how_many.png', 'contingency.png',
-                                 '.movie.mkv.part', '.writable')]
+    mine = [tmp_path/n for n in ('notes.png', '.movie.mkv.part', '.writable')]
     for f in mine: f.write_text('mine')
+    for name in ('record.json', 'top.png', 'model.safetensors'):
+        (tmp_path/name).write_text('mine')
+        before = files(tmp_path)
+        check_complaint(cli('dec_fit', blobs, *short, '--out', tmp_path), 'dec_fit',
+                        f'{name} was not written by dec_fit')
+        assert files(tmp_path) == before and (tmp_path/name).read_text() == 'mine'
+        (tmp_path/name).unlink()
     r = cli('dec_fit', blobs, *short, '--out', tmp_path)
     assert r.returncode == 0, r.stderr
-    assert all(f.read_text() == 'mine' for f in mine if f.name != 'contingency.png')
+    assert all(f.read_text() == 'mine' for f in mine)
     r = cli('dec_predict', tmp_path/'model.safetensors', blobs, '--out', blobs)
     assert r.returncode == 1 and 'name another file' in r.stderr
     assert np.load(blobs)['x'].shape == (200, 16)
+
+def test_its_own_input_is_not_overwritten(cli, tmp_path, blobs):
+    assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0     # so the folder is ours
+    data = table(tmp_path/'o'/'assignments.csv', make_blobs()[0], [f'c{j}' for j in range(16)])
+    before = data.read_bytes()
+    for place in (tmp_path/'o', tmp_path/'o'/'..'/'o'):
+        check_complaint(cli('dec_fit', data, '--n_clusters', 3, *short, '--out', place), 'dec_fit',
+                        'assignments.csv would be overwritten')
+    assert data.read_bytes() == before
+
+def test_the_home_folder_may_be_written_short(cli, tmp_path, blobs):
+    home = dict(HOME=str(tmp_path))
+    assert cli('dec_fit', '~/blobs.npz', *short, '--out', '~/o', env=home).returncode == 0
+    assert cli('dec_predict', '~/o/model.safetensors', '~/blobs.npz', '--out', '~/c.csv',
+               env=home).returncode == 0
+    check_complaint(cli('dec_predict', '~/o/model.safetensors', blobs, '--out', '~/blobs.npz',
+                        env=home), 'dec_predict', 'name another file')
+    assert (tmp_path/'o'/'report.html').exists() and (tmp_path/'c.csv').exists()
+    assert not (tmp_path/'~').exists()
 
 def test_two_files_of_one_name_get_two_folders(cli, tmp_path):
     for folder in 'ab':

@@ -2,12 +2,13 @@
 that can be wrong with them, with arguments and with model files"""
 import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, zipfile
 from pathlib import Path
-import numpy as np, pytest, torch, torchvision
+import numpy as np, pandas as pd, pytest, torch, torchvision
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
+from dec_tutorial import data
 from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_x, check_y,
                                hog_colour, load_data, scale_factor)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
@@ -302,6 +303,7 @@ def test_what_has_no_colours_is_no_picture(tmp_path):
     # quotes, CRLF, an empty line, no newline at the end
     ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6', None),
     ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6\n', [0, 0]),                     # what spreadsheets write
+    ('labels,a,b,c\n1,1,2,3\n0,4,5,6\n', [1, 0]), ('a,b,c,Classes\n1,2,3,x\n4,5,6,w\n', [1, 0]),
     ('\ufeff1,2,3\n4e0,+5, 6\n', None)])
 def test_csv(tmp_path, text, y):
     (tmp_path/'t.csv').write_bytes(text.encode('utf-8'))
@@ -378,6 +380,23 @@ def test_bad_cells_are_named(value, word):
     (sparse.coo_array(np.ones((2, 2, 2))), 'shape')], ids=brief)
 def test_bad_points(x, word): assert refused(lambda: check_x(x, 'the table'), 'the table', word)
 
+def test_frames():
+    frame = lambda **columns: pd.DataFrame(columns)
+    whole = frame(a=pd.array([1, 2, 3], dtype='Int64'), b=pd.array([.5, 1, 2], dtype='Float32'))
+    assert check_x(whole).tolist() == [[1, .5], [2, 1], [3, 2]]
+    assert check_x(frame(a=['1', '2'], b=[1, 2]).astype(dict(a='category'))).tolist() == [[1, 1],
+                                                                                          [2, 2]]
+    for column in (pd.array([1, None, 3], dtype='Int64'), pd.array([1., None, 3], dtype='Float64'),
+                   pd.array([True, None, True], dtype='boolean'), [1, None, 3]):
+        assert refused(lambda: check_x(frame(b=[1, 2, 3], a=column)), 'NaN at row 1, column 1')
+    thin = check_x(pd.DataFrame.sparse.from_spmatrix(sparse.eye(3)))
+    assert sparse.issparse(thin) and thin.dtype == np.float32
+    assert (thin.toarray() == np.eye(3)).all()
+    for column in (['red', 'x', 'y'], pd.to_datetime(['2020-01-01']*3), [1j, 2, 3]):
+        assert refused(lambda: check_x(frame(a=column, b=[1, 2, 3])), 'not real numbers')
+    assert refused(lambda: check_x(frame(a=[], b=[])), '0 sample(s)')
+    assert refused(lambda: check_x(pd.DataFrame(index=range(3))), '0 feature(s)')
+
 @pytest.mark.parametrize('y, word', [
     (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'),
     (['x', 'y', 'x', 'NaN'], 'row 3'), (5, '4 points'), ([0, 1, np.nan, 1], 'row 2'),
@@ -438,6 +457,8 @@ def test_bad_csr(tmp_path, change):
     (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
     ('Unnamed: 0,a\n0,1\n1,4\n', 'the first column has no name'),
     ('t,a\n1700000000,1\n1700000020,4\n', 'column 0 of'),
+    ('a,class,target\n1,0,0\n2,1,1\n', "columns 'class' and 'target'"),
+    ('Labels,a,y\n1,0,0\n2,1,1\n', "columns 'Labels' and 'y'"),
     # the first line is a point with a bad cell, not a header to be thrown away
     ('1,,3\n4,5,6\n7,8,9\n', 'column 1'), ('5.1,3.5,oops\n4.9,3.0,0\n', 'column 2')])
 def test_bad_csv(tmp_path, text, word):
@@ -499,6 +520,15 @@ def test_names_and_paths(tmp_path):
     assert refused(lambda: load_data('usps', root='~nobody-of-this-name/data', download=False),
                    'nobody')
 
+def test_without_a_home(monkeypatch, tmp_path):
+    monkeypatch.setenv('XDG_CACHE_HOME', '')                               # as if it were not set
+    monkeypatch.setattr(Path, 'home', lambda: tmp_path)
+    assert data._roots(None) == [tmp_path/'.cache'/'dec_tutorial']
+    def nobody(): raise RuntimeError('Could not determine home directory.')
+    monkeypatch.setattr(Path, 'home', nobody)
+    assert load_data('digits').n == 1797 and data._roots(tmp_path) == [tmp_path]
+    assert refused(lambda: load_data('usps', download=False), 'no home folder', 'root=')
+
 def mutate(raw, r): # flip some bits, cut some bytes out, or put some in
     b, at = bytearray(raw), int(r.integers(len(raw)))
     match r.integers(3):
@@ -546,6 +576,14 @@ def test_atomic_path(tmp_path):
     # who reads meanwhile gets the old file whole
     with open(f) as reader: write(f, 'new'); assert reader.read() == 'old'
     assert f.read_text() == 'new' and os.listdir(f.parent) == ['f.txt']
+
+def test_the_home_folder_may_be_written_short(tmp_path, monkeypatch, fitted):
+    monkeypatch.setenv('HOME', str(tmp_path)); monkeypatch.chdir(tmp_path)
+    fitted.save('~/m.safetensors')
+    assert (DEC.load('~/m.safetensors').labels_ == fitted.labels_).all()
+    Checkpoint('~/ck.pt').save()
+    assert sorted(os.listdir()) == ['ck.pt', 'm.safetensors']
+    assert refused(lambda: fitted.save('~nobody-of-this-name/m'), 'nobody')
 
 # A file where a folder should be; a folder where the file should be; names that no file system
 # takes

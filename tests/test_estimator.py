@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, behind_pca, dec_loss, get_recipe
@@ -24,7 +25,7 @@ from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
-from dec_tutorial.training import Callback, Rows, Stage
+from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
 def small(k=3, **kw):
@@ -441,3 +442,141 @@ def test_tensors_of_every_kind_are_fitted():
 def test_what_is_no_callback_is_told():
     with pytest.raises(DecError, match='must be Callbacks'):
         small(callbacks=lambda dec, x: [object()]).fit(make_blobs()[0])
+
+class StopAt(Callback):
+    def __init__(self, t): self.t = t
+    def after_batch(self, trainer):
+        if trainer.t == self.t: raise KeyboardInterrupt
+
+@pytest.mark.parametrize('method', ['DEC', 'IDEC', 'DCN'])
+def test_a_portion_that_goes_wrong_changes_nothing(method, tmp_path):
+    x, _ = make_blobs(n=600)
+    fitted = small(method=method).fit(x[:300]).partial_fit(x[:300])
+    dec, fresh = pickle.loads(pickle.dumps(fitted)), pickle.loads(pickle.dumps(fitted))
+    q, centres = dec.predict_proba(x), dec.cluster_centers_
+    recipe = dec.recipe_
+    dec.recipe_ = replace(recipe, cluster=replace(recipe.cluster, lr=1e30))
+    with pytest.raises(DecError, match='lower the learning rate'): dec.partial_fit(x)
+    dec.recipe_ = recipe
+    assert (dec.predict_proba(x) == q).all()
+    dec.callbacks_ = [*dec.callbacks_, StopAt(1)]
+    with pytest.raises(KeyboardInterrupt): dec.partial_fit(x)
+    assert (dec.predict_proba(x) == q).all() and dec.cluster_centers_ is centres
+    dec.callbacks_.pop(-2)                                                       # goes on as if new
+    assert (dec.partial_fit(x[300:]).cluster_centers_
+            == fresh.partial_fit(x[300:]).cluster_centers_).all()
+    with torch.no_grad(): dec.layer_.mu[0, 0] = torch.nan
+    with pytest.raises(DecError, match='head.mu of this model holds NaN'): dec.save(tmp_path/'m')
+    assert not (tmp_path/'m').exists()
+
+@pytest.mark.parametrize('wrong', [dict(n_clusters=500), dict(device='tpu'), dict(alpha=-1),
+                                   dict(random_state='x'), dict(recipe='slow'), dict(checkpoint=3),
+                                   dict(autoencoder=AutoEncoder(3, (2,)))],
+                         ids=lambda wrong: next(iter(wrong)))
+def test_a_fit_that_never_began_leaves_the_model(wrong):
+    x, _ = make_blobs()
+    dec = small().fit(x)
+    q = dec.predict_proba(x)
+    with pytest.raises(DecError): clone(dec).set_params(**wrong).fit(x)
+    with pytest.raises(DecError): dec.set_params(**wrong).fit(2*x)
+    for bad in (np.full_like(x, np.nan), x[:2], 0*x, pd.DataFrame(x).astype(str) + 'a'):
+        with pytest.raises(DecError): dec.set_params(**small().get_params()).fit(bad)
+    with pytest.raises(DecError): dec.fit(x, more=x[:, 1:])
+    assert (dec.predict_proba(x) == q).all() and dec.n_clusters_ == 3
+
+def test_what_counts_as_fitted():
+    x, _ = make_blobs()
+    check_is_fitted(small().fit(x))
+    class Breaks(Callback):
+        def after_batch(self, trainer): raise ZeroDivisionError
+    broken = small(callbacks=[Breaks()])
+    with pytest.raises(ZeroDivisionError): broken.fit(x)
+    for dec in (small(), small().fit_autoencoder(x), broken):
+        with pytest.raises(NotFittedError): check_is_fitted(dec)
+
+@pytest.mark.parametrize('mood', [torch.no_grad(), torch.inference_mode(),
+                                  torch.autocast('cpu', dtype=torch.bfloat16)],
+                         ids=lambda m: type(m).__name__)
+def test_the_mood_of_a_session_does_not_matter(mood):
+    x, _ = make_blobs(n=300)
+    plain = small().fit(x[:200])
+    with mood:
+        dec = small().fit(x[:200])
+        assert (dec.cluster_centers_ == plain.cluster_centers_).all()
+        assert (dec.predict_proba(x) == plain.predict_proba(x)).all()
+        assert (dec.transform(x) == plain.transform(x)).all()
+        dec.partial_fit(x[200:])
+    assert (dec.cluster_centers_ == plain.partial_fit(x[200:]).cluster_centers_).all()
+    assert all(p.grad is None or not p.grad.is_inference() for p in dec.layer_.parameters())
+
+def test_fit_predict_knows_further_points():
+    x, _ = make_blobs(n=300)
+    want = small().fit(x[:200], more=x[200:]).labels_
+    assert (small().fit_predict(x[:200], more=x[200:]) == want).all()
+
+class InPlace(nn.Module): # its first layer writes into what it is given
+    def __init__(self, d, *_):
+        super().__init__()
+        torch.manual_seed(0)
+        self.d, self.decoder = d, nn.Linear(4, d)
+        self.encoder = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(d, 4))
+    def forward(self, x): return self.decoder(self.encoder(x))
+
+def test_points_are_not_written_into():
+    x = make_blobs()[0] - np.float32(.5)
+    kept = x.copy()
+    for scale in ('none', 'paper'):
+        dec = small(network=InPlace, recipe=replace(narrow, scale=scale)).fit(x)
+        assert (dec.transform(x) == dec.transform(kept)).all() and (x == kept).all()
+    rows = Rows(x)
+    rows[slice(None)].zero_()
+    assert (x == kept).all()
+
+@pytest.mark.parametrize('n, d, few', [(5000, 1024, 4096), (2000, 4096, 1024), (130, 2**20, 64)])
+def test_wide_rows_are_looked_at_a_few_at_a_time(n, d, few):
+    rows, seen = Rows(sparse.csr_matrix((n, d), dtype=np.float32)), []
+    apply_chunked(lambda x: seen.append(len(x)) or x[:, :1], rows)
+    assert sum(seen) == n and max(seen) == few == max(map(len, rows.chunks()))
+
+def test_a_loaded_model_says_what_it_lacks_to_be_fitted_again(tmp_path):
+    x, _ = make_blobs()
+    for name, value in (('autoencoder', AutoEncoder(16, (12, 5), 'uniform')),
+                        ('callbacks', [Snapshots()])):
+        small(**{name: value}).fit(x).save(tmp_path/'m')
+        dec = DEC.load(tmp_path/'m').partial_fit(x)
+        with pytest.raises(DecError, match=f'fitted with {name} of its own'): dec.fit(x)
+        assert dec.set_params(**{name: value}).fit(x).n_clusters_ == 3
+
+class Brief(DEC):
+    def __init__(self, n_clusters=3):
+        super().__init__(n_clusters, recipe=narrow, ae_iter=60, max_iter=40, random_state=0)
+
+def test_a_subclass_may_take_fewer_arguments():
+    x, y = make_blobs()
+    assert len(set(zip(Brief().fit(x).labels_, y))) == 3
+
+@pytest.mark.parametrize('part, says', [
+    (dict(loss=lambda b: b.q), 'loss must return one number'),
+    (dict(loss=lambda b: 1.), 'loss must return one number'),
+    (dict(loss=lambda b: b.q.detach().sum()), 'loss must return one number with a gradient'),
+    (dict(loss=lambda b: b.y.mean()), 'keep_decoder=True'),
+    (dict(loss=lambda b: b.moved.q.mean()), 'augment='),
+    (dict(start=lambda z, k, n_init, seed: z[:k]), 'start must return a dictionary'),
+    (dict(start=lambda z, k, *_: dict(mu=z[:k - 1], labels=torch.zeros(len(z)))), 'start, as mu,'),
+    (dict(start=lambda z, k, *_: dict(mu=z[:k], labels=torch.zeros(k))), 'start, as labels,'),
+    (dict(assign=lambda z, mu, alpha: z.softmax(1)), r'assign .* \(64, 3\), not .* \(64, 8\)'),
+    (dict(target=lambda q: q.argmax(1)), r'target .* \(64, 3\), not one of shape \(64,\)'),
+    (dict(augment=lambda x: x[:, :3]), r'augment .* \(64, 16\)'),
+    (dict(network=lambda d, *_: nn.Linear(d, 2)), 'network must make a module')])
+def test_parts_of_ones_own_are_tried_before_the_autoencoder_is_trained(part, says, monkeypatch):
+    monkeypatch.setattr(Trainer, 'step', lambda self: 1/0)
+    with pytest.raises(DecError, match=says): small(**part).fit(make_blobs()[0])
+
+def test_a_part_may_want_what_only_the_run_has():
+    x, _ = make_blobs()
+    dec = small()
+    late = dec.set_params(loss=lambda b: dec_loss(b) + 0*len(dec.start_codes_)).fit(x)
+    assert (late.cluster_centers_ == small().fit(x).cluster_centers_).all()
+    for wrong in (None, Snapshots()):
+        with pytest.raises(DecError, match='callbacks must return a list'):
+            small(callbacks=lambda *_: wrong).fit(x)

@@ -1,5 +1,5 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
-import json, os, random, re, signal, time, warnings
+import json, os, random, re, signal, socket, time, warnings
 from dataclasses import replace
 import numpy as np, pytest, torch
 from safetensors import safe_open
@@ -414,3 +414,44 @@ def test_globals_that_are_not_used_do_not_matter(x):
     exec('def loss(b): return (lambda v: v*factor)(b.q).sum()', made)
     key = lambda **more: made.update(more) or job_key(x, loss=made['loss'])
     assert key(factor=1., q=1) == key(q=np.arange(3)) != key(factor=2.)
+
+# ---- Several workers, as torchrun starts them or in a group of the user's own
+def free_port():
+    with socket.socket() as s: s.bind(('127.0.0.1', 0)); return s.getsockname()[1]
+
+def in_a_group(what): # 'shards': other points for each; 'one': the second predicts nothing
+    torch.distributed.init_process_group('gloo')
+    x, rank = np.random.default_rng(0).random((304, 20), dtype=np.float32), int(os.environ['RANK'])
+    even = replace(tiny, finetune=replace(tiny.finetune, batch_size=64),
+                   cluster=replace(tiny.cluster, batch_size=64), pretrain=None)
+    mine = x[rank::2]
+    if what == 'one':
+        m = DEC.load('m.safetensors')
+        if not rank: np.save('got.npy', m.predict(mine))
+    else:
+        m = DEC(4, recipe=even, random_state=0, checkpoint='ck.pt')
+        if what == 'fit': m.fit(x)
+        else:
+            with pytest.raises(DecError, match='must be given the same points'): m.fit(mine)
+            m = DEC.load('m.safetensors')
+        np.save(f'labels-{rank}.npy', m.labels_), np.save(f'mine-{rank}.npy', m.predict(mine))
+    torch.distributed.barrier(); torch.distributed.destroy_process_group()
+
+def two(start, what):
+    place = dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
+    for c in [start(in_a_group, what, env=place | dict(RANK=str(i))) for i in (0, 1)]:
+        r = c.finish()
+        assert r.returncode == 0, r.stderr[-2000:]
+
+def test_workers_predict_their_own_points(start, tmp_path):
+    x = np.random.default_rng(0).random((304, 20), dtype=np.float32)
+    m = DEC(4, recipe=tiny, random_state=0).fit(x)
+    m.save(tmp_path/'m.safetensors')
+    two(start, 'shards')
+    for i in (0, 1): assert (np.load(tmp_path/f'mine-{i}.npy') == m.predict(x[i::2])).all()
+    two(start, 'one')                                             # and the other does not hang
+    assert (np.load(tmp_path/'got.npy') == m.predict(x[::2])).all()
+    two(start, 'fit')
+    a, b = (np.load(tmp_path/f'labels-{i}.npy') for i in (0, 1))
+    assert (a == b).all() and not (tmp_path/'ck.pt').exists()
+    for i in (0, 1): assert (np.load(tmp_path/f'mine-{i}.npy') == a[i::2]).all()
