@@ -756,7 +756,9 @@ def __sklearn_tags__(self:DEC):
     return tags
 
 @patch
-def __sklearn_is_fitted__(self:DEC): return hasattr(self, 'layer_')  # fit_autoencoder leaves none
+def __sklearn_is_fitted__(self:DEC):
+    "After `fit`; `fit_autoencoder` alone is not enough"
+    return hasattr(self, 'layer_')
 
 @patch(as_prop=True)
 def _n_features_out(self:DEC): return self.recipe_.dims[-1]    # columns of transform: dec0, dec1, …
