@@ -17,7 +17,8 @@ from .data import Dataset
 from .training import Callback, Diverged, Rows, apply_chunked
 from .sae import AutoEncoder, reconstruction_loss
 from .target_distribution import one_hot_target, target_distribution
-from .dec import DEC, dec_loss, get_recipe, kl_gradients, kl_loss
+from .dec import DEC, get_recipe
+from .kl import dec_loss, kl_gradients, kl_loss
 from .evaluation import cluster_accuracy, mean_sd
 from .tables import QUICK, Cells, as_cell, kl_phase, shared_start
 

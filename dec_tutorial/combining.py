@@ -14,7 +14,8 @@ import numpy as np, torch, matplotlib.pyplot as plt
 from .data import DecError
 from .training import Callback
 from .sae import AutoEncoder, reconstruction_loss
-from .dec import Refresh, dec_loss, get_recipe, kmeans_start
+from .dec import get_recipe
+from .kl import Refresh, dec_loss, kmeans_start
 from .evaluation import mean_sd
 from .tables import QUICK, Cells, as_cell, kl_phase, shared_start
 

@@ -17,7 +17,8 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from .data import Dataset, DecError, as_image, atomic_path
-from .dec import DEC, get_recipe, kl_gradients, kl_loss
+from .dec import DEC, get_recipe
+from .kl import kl_gradients, kl_loss
 from .evaluation import Snapshots, mean_sd, scores, show_top, top_points
 from .soft_assignment import soft_assign
 from .target_distribution import target_distribution

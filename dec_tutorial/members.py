@@ -13,7 +13,8 @@ import numpy as np, torch, torch.nn as nn
 from sklearn.mixture import GaussianMixture
 from .training import Callback, Stage, seeded
 from .sae import AutoEncoder, dropout
-from .dec import METHODS, dec_loss, kl_loss
+from .dec import METHODS
+from .kl import dec_loss, kl_loss
 from .losses import Jitter, entropy, kmeans_loss, mutual_information, size_loss, zipf
 from .combining import Combined, Weighted, cluster_again, kept
 

@@ -13,7 +13,7 @@ import torch, torch.nn as nn
 from sklearn.cluster import KMeans
 from .training import Rows, precision
 from .sae import AutoEncoder, dropout, finetune
-from .dec import kl_loss, kmeans_start
+from .kl import kl_loss, kmeans_start
 from .evaluation import Snapshots, cluster_accuracy, contingency, purity
 from .ablations import Made, Variant, batch_target_loss
 

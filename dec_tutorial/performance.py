@@ -18,7 +18,8 @@ from .training import (BatchStream, Rows, Stage, Trainer, apply_chunked, pick_de
                                    precision, precision_used)
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
-from .dec import DEC, fit_clusters, kmeans_start
+from .dec import DEC
+from .kl import fit_clusters, kmeans_start
 from .evaluation import cluster_accuracy, text_table, write_records
 from .command_line import _arg, _command, _plain
 

@@ -17,7 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import DEC, behind_pca, dec_loss, get_recipe
+from dec_tutorial.dec import DEC, behind_pca, get_recipe
+from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.figures import generalizability

@@ -7,7 +7,8 @@ from hypothesis.extra.numpy import arrays
 from torch.profiler import ProfilerActivity, profile
 from conftest import make_blobs
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import DEC, dec_loss, kl_gradients, kl_loss, kmeans_start
+from dec_tutorial.dec import DEC
+from dec_tutorial.kl import dec_loss, kl_gradients, kl_loss, kmeans_start
 from dec_tutorial.evaluation import cluster_accuracy, purity, scores
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
 from dec_tutorial.sae import reconstruction_loss

@@ -1,5 +1,5 @@
 "Not slower than it was, and never larger than it need be"
-import dataclasses, json, tracemalloc
+import dataclasses, json, tracemalloc, warnings
 import numpy as np, pytest, torch
 from scipy import sparse
 from sklearn.decomposition import PCA
@@ -123,3 +123,25 @@ def test_a_rate_too_high_is_halved(tmp_path):
     again = DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c',
                 callbacks=[Callback()]).fit(x)
     assert torch.equal(once.layer_.mu, again.layer_.mu)
+
+def test_a_rate_too_low_stays(tmp_path):
+    "Half of it is tried, found worse, and taken back; also across a kill"
+    g = np.random.default_rng(0)
+    x = (g.standard_normal((300, 3)) @ g.standard_normal((3, 20))).astype(np.float32)
+    class Die(Callback):
+        def after_batch(self, tr): raise KeyboardInterrupt
+    def fit(n=1000, **kw):
+        slow = dataclasses.replace(tiny, dims=(16, 3), pretrain=None,
+                                   finetune=Stage(n, batch_size=32, lr=.001))
+        return DEC(3, recipe=slow, random_state=0, **kw).fit(x)
+    with pytest.warns(UserWarning, match='half the rate made it worse'): once = fit()
+    with warnings.catch_warnings():
+        warnings.simplefilter('error'); alone = fit(999)          # too short to be looked at
+    assert abs(once.reconstruction_/alone.reconstruction_ - 1) < .05
+    assert once.history_['autoencoder'][:-1] == alone.history_['autoencoder'][:-1]
+    with pytest.warns(UserWarning, match='made it worse'), pytest.raises(KeyboardInterrupt):
+        fit(checkpoint=tmp_path/'c', callbacks=[Die()])
+    with pytest.warns(UserWarning, match='made it worse'):
+        again = fit(checkpoint=tmp_path/'c', callbacks=[Callback()])
+    assert torch.equal(once.layer_.mu, again.layer_.mu)
+    assert once.history_ == again.history_
