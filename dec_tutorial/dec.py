@@ -352,7 +352,7 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
                                   for t in phases])
         except Diverged as e:
             if halved == 3: raise
-            why, before = e, None
+            why, before = e, ck.done.get('before')
         warnings.warn(f'{why}; the autoencoder starts again at half the rate')
         ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))}
                    | dict(halved=halved + 1, before=before))
