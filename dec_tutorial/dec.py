@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'method_name', 'get_method', 'job_key',
-           'behind_pca', 'compare_recipes', 'show_training']
+           'behind_pca', 'show_training', 'compare_recipes']
 
 # %% ../nbs/06_dec.ipynb #fac9b82a
 import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
@@ -675,6 +675,18 @@ def __getstate__(self:DEC):
                                if not (c.fit_only or isinstance(c, _Momentum))]
     return state
 
+# %% ../nbs/06_dec.ipynb #24e3d401
+def show_training(dec):
+    "KL loss, and share of points that changed cluster at each refresh"
+    fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
+    axs[0].plot(*zip(*dec.history_['clusters']))
+    axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
+    t, c = np.array(dec.history_['changes'][1:]).reshape(-1, 2).T
+    axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.')
+    axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
+    axs[1].set(xlabel='mini-batch', ylabel='share of points changed')
+    return fig
+
 # %% ../nbs/06_dec.ipynb #d436df92
 def compare_recipes(
     candidates, # Recipes
@@ -707,18 +719,6 @@ def _candidate(name, **kw):
 CANDIDATES = (
     RECIPES['fast'],
     _candidate('lr 0.1', lr=.1))
-
-# %% ../nbs/06_dec.ipynb #24e3d401
-def show_training(dec):
-    "KL loss, and share of points that changed cluster at each refresh"
-    fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
-    axs[0].plot(*zip(*dec.history_['clusters']))
-    axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
-    t, c = np.array(dec.history_['changes'][1:]).reshape(-1, 2).T
-    axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.')
-    axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
-    axs[1].set(xlabel='mini-batch', ylabel='share of points changed')
-    return fig
 
 # %% ../nbs/06_dec.ipynb #bb1a29a5
 # what a model may consist of, and the module it stands in

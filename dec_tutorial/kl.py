@@ -107,7 +107,7 @@ class Batch:
     def y(self): # reconstructions, (m, d)
         if self.network is None:
             raise DecError("this loss looks at reconstructions, so the decoder must be trained, "
-                           "too; give keep_decoder=True")
+                           "too; give keep_decoder=True to DEC, or network= to fit_clusters")
         return self.network.decoder(self.z)
     @cached_property
     def moved(self): # the same points, augmented; they keep their target
