@@ -10,7 +10,7 @@ from dec_tutorial.data import load_data, on_disk, scale_factor
 from dec_tutorial.evaluation import cluster_accuracy, flat
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.performance import in_turn, our_ae_step, products
-from dec_tutorial.training import Callback, Rows, Stage, Trainer, has_fast_bf16
+from dec_tutorial.training import Callback, Checkpoint, Rows, Stage, Trainer, has_fast_bf16
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),
               cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
@@ -123,6 +123,11 @@ def test_a_rate_too_high_is_halved(tmp_path):
     again = DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c',
                 callbacks=[Callback()]).fit(x)
     assert torch.equal(once.layer_.mu, again.layer_.mu)
+    memory = Checkpoint()                               # without a path: nothing to take up from it
+    for _ in range(2):
+        with pytest.warns(UserWarning, match='half the rate'):
+            fresh = DEC(3, recipe=wild, random_state=0, checkpoint=memory).fit(x)
+        assert torch.equal(once.layer_.mu, fresh.layer_.mu)
 
 def test_a_rate_too_low_stays(tmp_path):
     "Half of it is tried, found worse, and taken back; also across a kill"
