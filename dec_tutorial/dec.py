@@ -326,6 +326,7 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         return copy.deepcopy(self.autoencoder).to(rows.device), []
     use = self._use
     for halved in range(ck.done.get('halved', 0), 4):
+        before = ck.done.get('before')
         ae = use.network(rows.d, r.dims, r.init, seed).to(rows.device)
         slower = lambda stage: replace(stage, lr=stage.lr*min(1, rows.d/r.features)/2**halved)
         try:
@@ -335,24 +336,24 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
                                         augment=use.augment)]
             behind = behind_pca(ae, rows) if phases[-1].n_iter >= 1000 else 0.
             if behind < .1: return ae, phases
-            before = ck.done.get('before')
-            if before and behind > before['behind'] + .05:
-                warnings.warn(f'half the rate made it worse ({behind:.0%}), so the autoencoder '
-                              f'from before is kept; give it more batches (ae_iter) or a higher '
-                              f'rate, for clusters made from its codes mean little')
-                ae.load_state_dict(before['weights'])
-                return ae, [SimpleNamespace(**p) for p in before['phases']]
+            worse = f'{behind:.0%}'
             why = (f'the autoencoder restores points worse than principal components do, by '
-                   f'{behind:.0%} of their variance')
-            if halved == 3:
-                warnings.warn(f'{why}, at four rates; clusters made from its codes mean little')
-                return ae, phases
-            before = dict(behind=float(behind), weights=copy.deepcopy(ae.state_dict()),
-                          phases=[dict(name=t.name, history=t.history, seconds=t.seconds)
-                                  for t in phases])
+                   f'{worse} of their variance')
         except Diverged as e:
-            if halved == 3: raise
-            why, before = e, ck.done.get('before')
+            if halved == 3 and not before: raise
+            why, behind, worse = e, math.inf, 'the loss blew up'
+        if before and behind > before['behind'] + .05:
+            warnings.warn(f'half the rate made it worse ({worse}), so the autoencoder from before '
+                          f'is kept; give it more batches (ae_iter) or a higher rate, for '
+                          f'clusters made from its codes mean little')
+            ae.load_state_dict(before['weights'])
+            return ae, [SimpleNamespace(**p) for p in before['phases']]
+        if halved == 3:
+            warnings.warn(f'{why}, at four rates; clusters made from its codes mean little')
+            return ae, phases
+        if behind < math.inf:
+            kept = [dict(name=t.name, history=t.history, seconds=t.seconds) for t in phases]
+            before = dict(behind=float(behind), weights=copy.deepcopy(ae.state_dict()), phases=kept)
         warnings.warn(f'{why}; the autoencoder starts again at half the rate')
         ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))}
                    | dict(halved=halved + 1, before=before))

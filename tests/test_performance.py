@@ -10,7 +10,7 @@ from dec_tutorial.data import load_data, on_disk, scale_factor
 from dec_tutorial.evaluation import cluster_accuracy, flat
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.performance import in_turn, our_ae_step, products
-from dec_tutorial.training import Callback, Checkpoint, Rows, Stage, Trainer, has_fast_bf16
+from dec_tutorial.training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, has_fast_bf16
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),
               cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
@@ -129,7 +129,7 @@ def test_a_rate_too_high_is_halved(tmp_path):
             fresh = DEC(3, recipe=wild, random_state=0, checkpoint=memory).fit(x)
         assert torch.equal(once.layer_.mu, fresh.layer_.mu)
 
-def test_a_rate_too_low_stays(tmp_path):
+def test_a_rate_too_low_stays(tmp_path, monkeypatch):
     "Half of it is tried, found worse, and taken back; also across a kill"
     g = np.random.default_rng(0)
     x = (g.standard_normal((300, 3)) @ g.standard_normal((3, 20))).astype(np.float32)
@@ -150,3 +150,12 @@ def test_a_rate_too_low_stays(tmp_path):
         again = fit(checkpoint=tmp_path/'c', callbacks=[Callback()])
     assert torch.equal(once.layer_.mu, again.layer_.mu)
     assert once.history_ == again.history_
+    from dec_tutorial import dec as module
+    inner, calls = module.finetune, []
+    def blows_up(*a, **kw):
+        calls.append(a)
+        if len(calls) > 1: raise Diverged('autoencoder: the loss became nan')
+        return inner(*a, **kw)
+    monkeypatch.setattr(module, 'finetune', blows_up)
+    with pytest.warns(UserWarning, match='made it worse .the loss blew up.'): kept = fit()
+    assert len(calls) == 2 and torch.equal(once.layer_.mu, kept.layer_.mu)
