@@ -245,22 +245,45 @@ def variant_rows(records:list)->list: # of against, without what is only for the
                for r in against(records)])
 
 # %% ../nbs/14_ablations.ipynb #f2df1f8e
+def _in_points(ax, largest): # an axis of differences
+    ax.axvline(0, color='.6', lw=1, ls='--')
+    ax.grid(axis='y', color='.93')
+    ax.set_axisbelow(True)
+    if largest <= 20: return
+    ax.set_xscale('symlog', linthresh=2, linscale=1)
+    ticks = [-80, -40, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20]
+    low, high = ax.get_xlim()
+    ax.set_xticks([t for t in ticks if low <= t <= high])
+    ax.set_xticklabels([f'{t}' for t in ticks if low <= t <= high], rotation=90)
+    ax.set_xlim(low, high)
+    ax.minorticks_off()
+
+# %% ../nbs/14_ablations.ipynb #36e816e7
 def show_forest(records:list, base:str='DEC'):
     """A line a variant: the difference in ACC to plain DEC, each seed a dot in the colour of the
-    variant's group, hollow if its autoencoder is another one; a bar at the mean of several"""
-    rows = against(records, base)[::-1]
-    groups = list(dict.fromkeys(r.get('measured', {}).get('group', '') for r in records
-                                if r['method'] != base))
-    fig, ax = plt.subplots(figsize=(7, .19*len(rows) + .8))
-    for i, r in enumerate(rows):
-        for v, same in zip(r['diff'], r['same']):
-            ax.plot(100*v, i, 'o', ms=3.5, alpha=.8, color=f'C{groups.index(r["group"])}',
-                    fillstyle='full' if same else 'none')
-        if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
-    ax.axvline(0, color='.6', lw=1, ls='--')
-    ax.set(yticks=range(len(rows)), xlabel='ACC minus that of DEC, in points', ylim=(-1, len(rows)))
-    ax.set_yticklabels([r['change'] for r in rows], fontsize=7)
+    variant's group, hollow if its autoencoder is another one; a bar at the mean of several. Of
+    several data sets a picture each, in the order of the first. Where differences are large, the
+    axis is logarithmic beyond two points"""
+    datasets = list(dict.fromkeys(r.get('dataset', '') for r in records))
+    by = [{r['change']: r for r in against([r for r in records if r.get('dataset', '') == d], base)}
+          for d in datasets]
+    names = list(by[0])[::-1]
+    groups = list(dict.fromkeys(r['group'] for r in by[0].values()))
+    fig, axs = plt.subplots(1, len(by), figsize=(7 if len(by) == 1 else 1.6 + 2.5*len(by),
+                                                 .2*len(names) + .9), sharey=True, squeeze=False)
+    for ax, rows, dataset in zip(axs[0], by, datasets):
+        for i, r in enumerate(rows.get(n) for n in names):
+            if r is None: continue
+            for v, same in zip(r['diff'], r['same']):
+                ax.plot(100*v, i, 'o', ms=4, alpha=.8, color=f'C{groups.index(r["group"])}',
+                        fillstyle='full' if same else 'none')
+            if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
+        _in_points(ax, max(abs(100*v) for r in rows.values() for v in r['diff']))
+        if len(by) > 1: ax.set_title(dataset)
+    axs[0, 0].set(yticks=range(len(names)), yticklabels=names, ylim=(-1, len(names)))
+    fig.supxlabel('ACC minus that of DEC, in points', fontsize=10)
     if len(groups) > 1:
-        ax.legend(handles=[plt.Line2D([], [], marker='o', ls='', ms=4, color=f'C{i}', label=g)
-                           for i, g in enumerate(groups)], fontsize=7, loc='upper left')
+        fig.legend(handles=[plt.Line2D([], [], marker='o', ls='', ms=4, color=f'C{i}', label=g)
+                            for i, g in enumerate(groups)], ncols=len(groups),
+                   loc='outside upper center')
     return fig

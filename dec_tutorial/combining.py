@@ -131,16 +131,15 @@ def combining_rows(records:list)->list: # a row for each plan
 
 # %% ../nbs/21_combining.ipynb #9b1a641e
 def show_plans(records:list): # of combining_cells
-    "ACC, mean over seeds, over plan and α; everything ten points below the best has one colour"
-    alphas = sorted({r['params']['alpha'] for r in records})
-    table = np.array([[100*np.mean([r['acc'] for r in records if r['params']
-                                    == dict(plan=p, alpha=a)]) for a in alphas] for p in PLANS])
-    fig, ax = plt.subplots(figsize=(5, 1.9))
-    least = max(table.min(), table.max() - 10)              # ten points are all the colours we need
-    ax.imshow(table, cmap='viridis', aspect='auto', vmin=least)
-    for (i, j), v in np.ndenumerate(table):
-        ax.text(j, i, f'{v:.1f}', ha='center', va='center',
-                color='w' if v < (least + table.max())/2 else 'k')
-    ax.set(xticks=range(len(alphas)), xticklabels=[f'{a:g}' for a in alphas],
-           yticks=range(len(PLANS)), yticklabels=PLANS, xlabel='α at the end')
+    "ACC of every plan at every α: each seed a dot, a bar at the mean"
+    rows = [(p, a) for p in PLANS for a in sorted({r['params']['alpha'] for r in records})]
+    fig, ax = plt.subplots(figsize=(6.5, .26*len(rows) + .8))
+    for i, (p, a) in enumerate(rows):
+        acc = [100*r['acc'] for r in records if r['params'] == dict(plan=p, alpha=a)]
+        ax.plot(acc, [i]*len(acc), 'o', ms=5, alpha=.8, color=f'C{PLANS.index(p)}')
+        ax.plot([np.mean(acc)], [i], '|', ms=12, color='.2')
+    ax.grid(axis='y', color='.93')
+    ax.set(yticks=range(len(rows)), yticklabels=[f'{p}, α = {a:g}' for p, a in rows],
+           xlabel='ACC, in %')
+    ax.invert_yaxis()
     return fig

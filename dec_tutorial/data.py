@@ -564,6 +564,7 @@ def set_theme():
     sns.set_theme(style='white', palette='deep',
                   rc={'figure.dpi': 80, 'savefig.dpi': 100, 'axes.spines.top': False,
                       'axes.spines.right': False, 'axes.titlesize': 11, 'axes.labelsize': 10,
+                      'xtick.labelsize': 9, 'ytick.labelsize': 9, 'legend.fontsize': 9,
                       'legend.frameon': False, 'figure.constrained_layout.use': True,
                       'image.cmap': 'gray_r'})
 
@@ -638,5 +639,5 @@ def show_scales(ds):
         ax.hist(v, bins=16, histtype='step', lw=1.6, density=True,
                 label=f'{label}: × {c:.2f}, mean square {(v**2).sum()/(ds.n*ds.d):.2f}')
     ax.set(xlabel='value of a nonzero input', ylabel='density', yticks=[])
-    ax.legend(fontsize=8)
+    ax.legend()
     return fig

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'method_name', 'get_method', 'job_key',
-           'behind_pca', 'show_training', 'compare_recipes']
+           'behind_pca', 'show_changes', 'show_training', 'compare_recipes']
 
 # %% ../nbs/06_dec.ipynb #fac9b82a
 import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
@@ -677,15 +677,27 @@ def __getstate__(self:DEC):
     return state
 
 # %% ../nbs/06_dec.ipynb #24e3d401
+def show_changes(
+    ax, # of matplotlib
+    changes, # (mini-batch, share of points that changed cluster) of each refresh, from the second
+    tol:float, # the share that ends the training
+):
+    "How many points changed cluster; logarithmic down to tol, and then on to zero"
+    ax.plot(*np.array(changes).reshape(-1, 2).T, marker='.')
+    ax.set_yscale('symlog', linthresh=tol or .001)
+    ax.axhline(tol, color='.6', ls='--', lw=1)
+    ax.set(xlabel='mini-batch', ylabel='share of points changed', ylim=(0, None))
+
 def show_training(dec):
-    "KL loss, and share of points that changed cluster at each refresh"
-    fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
+    """Loss, with a dotted line at each refresh if there are not too many, and the share of points
+    that changed cluster between two of them"""
+    fig, axs = plt.subplots(1, 2, figsize=(8, 2.5), sharex=True)
     axs[0].plot(*zip(*dec.history_['clusters']))
     axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
-    t, c = np.array(dec.history_['changes'][1:]).reshape(-1, 2).T
-    axs[1].semilogy(t, np.maximum(c, 1e-5), marker='.')
-    axs[1].axhline(dec.recipe_.tol, color='.6', ls='--', lw=1)
-    axs[1].set(xlabel='mini-batch', ylabel='share of points changed')
+    changes = dec.history_['changes']
+    for t, _ in changes if len(changes) <= 25 else ():
+        axs[0].axvline(t, color='.8', ls=':', lw=1, zorder=0)
+    show_changes(axs[1], changes[1:], dec.recipe_.tol)
     return fig
 
 # %% ../nbs/06_dec.ipynb #d436df92

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', 'show_contingency', 'top_points', 'show_top',
-           'flat', 'show_flat', 'show_journey', 'show_confidence', 'processor', 'make_record', 'write_records',
+           'flat', 'dots', 'show_flat', 'show_journey', 'show_confidence', 'processor', 'make_record', 'write_records',
            'read_records', 'text_table', 'mean_sd', 'summarise', 'mean_gap', 'results_table', 'show_results']
 
 # %% ../nbs/07_evaluation.ipynb #8eea2e78
@@ -12,6 +12,8 @@ import datetime, json, math, platform
 from importlib import resources
 from pathlib import Path
 import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt, seaborn as sns
+from matplotlib.colors import PowerNorm
+from matplotlib.patheffects import withStroke
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -84,13 +86,16 @@ def show_contingency(
     c, # clusters, (n,)
     classes=None, # names of the classes; None: their numbers
 ):
-    "Heatmap of classes against clusters, clusters in the order of their best one-to-one names"
+    """Heatmap of classes against clusters, clusters in the order of their best one-to-one names;
+    zeros are left blank, and shades grow with a root of the count, so that small ones show"""
     m = contingency(y, c)
     r, k = linear_sum_assignment(m, maximize=True)
     order = [*k, *(j for j in range(m.shape[1]) if j not in k)]
     fig, ax = plt.subplots(figsize=(1.8 + .42*m.shape[1], 1.2 + .36*m.shape[0]))
-    sns.heatmap(m[:, order], annot=m.size <= 500, fmt='d', cmap='Blues', cbar=False, ax=ax,
-                annot_kws=dict(size=7), yticklabels=np.unique(y) if classes is None else classes,
+    m = m[:, order]
+    sns.heatmap(m, annot=np.where(m, m.astype(str), '') if m.size <= 500 else False, fmt='',
+                cmap='Blues', norm=PowerNorm(.4, 0), cbar=False, ax=ax, annot_kws=dict(size=8),
+                yticklabels=np.unique(y) if classes is None else classes,
                 xticklabels=np.unique(c)[order])
     ax.set(xlabel='cluster', ylabel='class')
     ax.tick_params(axis='y', rotation=0)
@@ -112,13 +117,13 @@ def show_top(
 ):
     "A row of pictures for each cluster: its surest points"
     top = top_points(q, m)
-    fig, axs = plt.subplots(*top.shape, figsize=(.3*m + .3, .3*len(top)), squeeze=False)
+    fig, axs = plt.subplots(*top.shape, figsize=(.45*m + .8, .45*len(top)), squeeze=False)
     for j, (row, idx) in enumerate(zip(axs, top)):
         for ax, i in zip(row, idx):
             ax.imshow(as_image(x[i], image_shape))
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
-        row[0].set_ylabel(j, rotation=0, ha='right', va='center')
+        row[0].set_ylabel(f'cluster {j}', rotation=0, ha='right', va='center', fontsize=9)
     return fig
 
 # %% ../nbs/07_evaluation.ipynb #7933ed23
@@ -134,18 +139,39 @@ def flat(
     return np.concatenate([pca.transform(part)
                            for part in np.array_split(z, math.ceil(len(z)/len(some)))])
 
+# %% ../nbs/07_evaluation.ipynb #1072c17f
+def dots(
+    ax, # of matplotlib
+    xy, # coordinates, (n, 2)
+    group, # class or cluster of each, (n,), integers from 0
+    title:str='',
+    size:float=3, # of a dot, in square points
+):
+    "Points without axes: a colour for each group, and its number at its median"
+    group = np.asarray(group)
+    few = group.max() < 10
+    ax.scatter(*xy.T, c=group % 20, cmap='tab10' if few else 'tab20', vmin=0, vmax=9 if few else 19,
+               s=size, lw=0, antialiased=False)
+    for j in np.unique(group):
+        ax.text(*np.median(xy[group == j], 0), j, ha='center', va='center', weight='bold',
+                fontsize=9, path_effects=[withStroke(linewidth=2.5, foreground='w')])
+    ax.set_title(title)
+    ax.axis('off')
+
 def show_flat(
     stations, # list of (title, coordinates (n, 2))
-    colour, # classes or clusters, (n,)
+    group, # classes or clusters, (n,), integers from 0
     most:int=2000, # points drawn
+    cols:int=3, # pictures side by side
 ):
-    "Scatter plots side by side, one colour a class or cluster"
-    pick = np.random.default_rng(0).permutation(len(colour))[:most]
-    fig, axs = plt.subplots(1, len(stations), figsize=(2.9*len(stations), 2.7), squeeze=False)
-    for ax, (title, xy) in zip(axs[0], stations):
-        ax.scatter(*xy[pick].T, c=np.asarray(colour)[pick], cmap='tab10'
-                   if len(np.unique(colour)) <= 10 else 'tab20', s=3, lw=0, antialiased=False)
-        ax.set(title=title, xticks=[], yticks=[])
+    "Scatter plots, one colour a class or cluster"
+    pick = np.random.default_rng(0).permutation(len(group))[:most]
+    rows = -(-len(stations)//cols)
+    cols = -(-len(stations)//rows)                                       # four are two and two
+    fig, axs = plt.subplots(rows, cols, figsize=(2.9*cols, 2.7*rows), squeeze=False)
+    for ax in axs.flat[len(stations):]: ax.axis('off')
+    for ax, (title, xy) in zip(axs.flat, stations):
+        dots(ax, xy[pick], np.asarray(group)[pick], title)
     return fig
 
 # %% ../nbs/07_evaluation.ipynb #2060b48b
@@ -154,20 +180,23 @@ def show_journey(kept, y):
     t = [k[0] for k in kept]
     s = [scores(y, k[1]) for k in kept]
     fig, ax = plt.subplots(figsize=(5.5, 2.6))
-    for key in ('acc', 'nmi', 'ari'): ax.plot(t, [v[key] for v in s], marker='.', label=key.upper())
-    ax.set(xlabel='mini-batch of the KL phase', ylabel='score'); ax.legend()
+    for key in ('acc', 'nmi', 'ari'):
+        ax.plot(t, [100*v[key] for v in s], marker='.', label=key.upper())
+    ax.set(xlabel='mini-batch of the KL phase', ylabel='score, in %'); ax.legend()
     return fig
 
 # %% ../nbs/07_evaluation.ipynb #15a8b18f
 def show_confidence(
     q:np.ndarray, # soft assignment, (n, k)
+    mark:float|None=None, # a confidence to draw a line at
 ):
     "Cluster sizes, and how confident the assignments are"
     c, k = q.argmax(1), q.shape[1]
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
     axs[0].bar(range(k), np.bincount(c, minlength=k)); axs[0].set(xlabel='cluster', ylabel='points')
-    axs[0].xaxis.get_major_locator().set_params(integer=True)
+    if k <= 20: axs[0].set_xticks(range(k))
     axs[1].hist(q.max(1), bins=40, range=(0, 1))
+    if mark: axs[1].axvline(mark, color='.4', ls='--', lw=1)
     axs[1].set(xlabel='confidence, the largest q of a point', ylabel='points')
     return fig
 
@@ -292,11 +321,11 @@ def show_results(datasets=('digits', 'usps', 'mnist', 'fashion')):
     for ax, d in zip(axs, datasets):
         for s in sorted({r['seed']
                          for r in read_records(experiment='fit', dataset=d, recipe='fast')}):
-            acc = [next((r['acc'] for r in read_records(experiment='fit', dataset=d, method=m,
+            acc = [next((100*r['acc'] for r in read_records(experiment='fit', dataset=d, method=m,
                                                         seed=s, recipe='fast')), np.nan)
                    for m in methods]
-            ax.plot(range(3), acc, marker='o', ms=4, alpha=.7)
-        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(.4, 1))
-        ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'], fontsize=8)
-    axs[0].set_ylabel('ACC')
+            ax.plot(range(3), acc, marker='o', ms=4, alpha=.7, color='C0')
+        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(40, 100))
+        ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'])
+    axs[0].set_ylabel('ACC, in %')
     return fig

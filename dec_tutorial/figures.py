@@ -19,7 +19,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from .data import Dataset, DecError, as_image, atomic_path
 from .dec import DEC, get_recipe
 from .kl import kl_gradients, kl_loss
-from .evaluation import Snapshots, mean_sd, scores, show_top, top_points
+from .evaluation import Snapshots, dots, mean_sd, scores, show_top, top_points
 from .soft_assignment import soft_assign
 from .target_distribution import target_distribution
 from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, fixed_setting,
@@ -143,24 +143,27 @@ def fig4_rows(records:list)->list: # a row for each reading
 
 # %% ../nbs/12_figures.ipynb #8d9c8231
 def show_fig4(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
-    "Pull against q by both readings, and a point of each tenth of q (paper: figure 4)"
+    """Pull against q by both readings, with the mean of each tenth of q that has five points or
+    more; and a point of each tenth (paper: figure 4)"""
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
     p = pulls(begun.start_codes_, ck.done['k-means on the codes']['mu'].numpy())
     fig = plt.figure(figsize=(8, 3.6))
     above, below = fig.subfigures(2, 1, height_ratios=(3, 1)) if ds.image_shape else (fig, None)
     pick = np.random.default_rng(0).permutation(len(p['q']))[:3000]
     for ax, reading in zip(above.subplots(1, 2), READINGS):
-        v, means = p[reading]/p[reading].max(), in_tenths(p['q'], p[reading]/p[reading].max())
+        v = p[reading]/p[reading].max()
         ax.scatter(p['q'][pick], v[pick], s=2 if len(pick) > 1000 else 8, lw=0, alpha=.5)
-        ax.plot(*zip(*[((i + .5)/10, m) for i, m in enumerate(means) if m is not None]), color='C3',
-                marker='o', ms=4)
-        ax.set(title=reading, xlabel='$q_{ij}$', ylabel='pull, largest = 1', xlim=(0, 1))
+        some = np.bincount(np.minimum((10*p['q']).astype(int), 9), minlength=10) >= 5
+        means = zip(*(np.array(in_tenths(p['q'], a))[some] for a in (p['q'], v)))
+        ax.plot(*zip(*means), color='C3', marker='o', ms=4)
+        ax.set(title=reading, xlabel='$q_{ij}$', ylabel='pull, largest = 1', xlim=(0, 1),
+               ylim=(0, 1.05))
     if below:
         for ax, c in zip(below.subplots(1, 10), np.arange(.05, 1, .1)):
             i = np.abs(p['q'] - c).argmin()
             if abs(p['q'][i] - c) <= .05:
                 ax.imshow(as_image(ds.x[p['index'][i]], ds.image_shape))
-                ax.set_title(f'{p["q"][i]:.2f}', fontsize=8)
+                ax.set_title(f'{p["q"][i]:.2f}', fontsize=9)
             ax.axis('off')
     return fig
 
@@ -204,11 +207,10 @@ def show_fig5(ds:Dataset, recipe:str, seed:int, work, quick:bool=False, most:int
     for ax in axs.flat[m:]: ax.axis('off')
     for ax, t, z in zip(panels, at, codes):
         xy = TSNE(2, init=layout, random_state=0).fit_transform(z)
-        ax.scatter(*xy.T, c=ds.y[pick], cmap='tab10', s=3, lw=0, antialiased=False)
-        ax.set(title=f'epoch {t*batch/ds.n:.0f}', xticks=[], yticks=[])
+        dots(ax, xy, ds.y[pick], f'epoch {t*batch/ds.n:.0f}')
     curve.plot(r['batch']*batch/ds.n, [100*scores(ds.y, c)['acc'] for c in r['clusters']],
                marker='.')
-    curve.set(xlabel='epoch', ylabel='ACC', title='all points')
+    curve.set(xlabel='epoch', ylabel='ACC, in %', title='all points')
     return fig
 
 # %% ../nbs/12_figures.ipynb #31d82998
@@ -273,18 +275,20 @@ def fig6_rows(records:list)->list: # a row for each k
     return rows
 
 def show_fig6(records:list):
-    """NMI and generalizability over the number of clusters, mean and spread over seeds (paper:
-    figure 6)"""
-    ks = sorted({r['params']['k'] for r in records})
+    "NMI and generalizability over the number of clusters, each seed and the mean (paper: figure 6)"
+    ks, seeds = (sorted({f(r) for r in records})
+                 for f in (lambda r: r['params']['k'], lambda r: r['seed']))
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6), layout='constrained')
     for ax, name, value in ((axs[0], 'NMI', lambda r: r['nmi']),
                             (axs[1], 'G', lambda r: r['measured']['generalizability'])):
-        v = [[value(r) for r in records if r['params']['k'] == k] for k in ks]
-        ax.errorbar(ks, [np.mean(a) for a in v], [np.std(a, ddof=len(a) > 1) for a in v],
-                    marker='o', ms=4, capsize=2, label='ours')
+        of = lambda k, *s: [value(r) for r in records if r['params']['k'] == k and r['seed'] in s]
+        for s in seeds:
+            ax.plot(*zip(*[(k, v) for k in ks for v in of(k, s)]), color='C0', lw=.8, alpha=.6,
+                    label='each seed' if s == seeds[0] else None)
+        ax.plot(ks, [np.mean(of(k, *seeds)) for k in ks], marker='o', ms=4, color='C0',
+                label='their mean')
         if records[0]['dataset'] == 'mnist':
             ax.plot(KS, PAPER['fig6'][name], color='.6', ls='--', label='paper')
         ax.set(xlabel='clusters $k$', ylabel=name, xticks=ks)
-        ax.tick_params('x', labelsize=7)
-        ax.legend(fontsize=8)
+        ax.legend()
     return fig

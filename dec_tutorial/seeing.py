@@ -14,7 +14,8 @@ from scipy import sparse
 from sklearn.decomposition import PCA
 from .data import DecError, as_image
 from .training import Callback, Rows, apply_chunked, precision
-from .evaluation import flat
+from .dec import show_changes
+from .evaluation import dots, flat
 
 # %% ../nbs/35_seeing.ipynb #0befd9d5
 class Journey(Callback):
@@ -159,14 +160,9 @@ class LivePlot(Callback):
         plt.close(self.fig)
     def draw(self, changes):
         self.fig, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8))
-        left.scatter(*flat(self.way.z[-1].numpy()).T, c=self.way.q[-1].argmax(1), vmin=0,
-                     vmax=self.way.q[-1].shape[1] - 1,
-                     cmap='tab10' if self.way.q[-1].shape[1] <= 10 else 'tab20', s=3, lw=0)
-        left.set(title=f'mini-batch {self.way.t[-1]}', xticks=[], yticks=[])
-        if changes[1:]:
-            right.semilogy(*zip(*[(t, max(c, 1e-5)) for t, c in changes[1:]]), marker='.')
-        right.axhline(self.way.dec.recipe_.tol, color='.6', ls='--', lw=1)
-        right.set(xlabel='mini-batch', ylabel='share of points changed')
+        dots(left, flat(self.way.z[-1].numpy()), self.way.q[-1].argmax(1).numpy(),
+             f'mini-batch {self.way.t[-1]}')
+        show_changes(right, changes[1:], self.way.dec.recipe_.tol)
 
 # %% ../nbs/35_seeing.ipynb #e8dd2170
 class TensorBoardLog(Callback):

@@ -48,7 +48,7 @@ def show_kernels(alphas=(1., 5., math.inf)):
         axs[0].plot(d, torch.exp(-d**2/2) if math.isinf(a) else (1 + d**2/a)**(-(a + 1)/2),
                     label=label)
         axs[1].plot(d, soft_assign(d[:, None], mu, a)[:, 0], label=label)
-    axs[0].set(xlabel='distance to the centre', ylabel='kernel'); axs[0].legend(fontsize=8)
+    axs[0].set(xlabel='distance to the centre', ylabel='kernel'); axs[0].legend()
     axs[1].set(xlabel='position between centres at 0 and 6', ylabel='q of the centre at 0')
     return fig
 

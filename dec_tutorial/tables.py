@@ -333,8 +333,8 @@ def show_settings(
     recipe:str='fast', # of DEC's rows
 ):
     """ACC of every method at each of its settings, mean over the seeds that were run at all of
-    them; k-means, which has none, a dot for each seed (paper: figure 2)"""
-    fig, ax = plt.subplots(figsize=(6, 2.8))
+    them; k-means, which has none, a dot for each seed, left (paper: figure 2)"""
+    fig, ax = plt.subplots(figsize=(7, 3))
     for method in PAPER['table2']:
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
         setting = lambda r: next(iter(r['params'].values()), r['seed'])
@@ -345,17 +345,17 @@ def show_settings(
             mine = [r for r in mine if sum(o['seed'] == r['seed'] for o in mine) == len(values)]
         acc = [100*np.mean([r['acc'] for r in mine if setting(r) == v]) for v in values if mine]
         if not acc: continue
-        ax.plot(range(1, len(acc) + 1), acc if swept else sorted(acc), marker='o', ms=4,
+        ax.plot(range(1, len(acc) + 1) if swept else [0]*len(acc), acc, marker='o', ms=4,
                 ls='-' if swept else '', label=f"{method}{'' if swept else f', {len(acc)} seeds'} "
                                                f"(spread {max(acc) - min(acc):.1f})")
     printed = PAPER['fig2'].get(records[0]['dataset'])
     if printed:
         ax.plot(range(1, 10), printed, color='.6', ls='--',
                 label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
-    n = max((len(line.get_xdata()) for line in ax.lines), default=0)
-    names = (_NINE if n == len(_NINE) else range(1, n + 1))
-    ax.set_xticks(range(1, n + 1), names, fontsize=8)
-    ax.set(ylabel='ACC', xlabel='λ of DEC, in mini-batches; below it λ of LDMGI and μ of SEC'
+    n = int(max((max(line.get_xdata()) for line in ax.lines), default=0))
+    names = _NINE if n == len(_NINE) else [*range(1, n + 1)]
+    ax.set_xticks(range(n + 1), ['none', *names])
+    ax.set(ylabel='ACC', xlabel='λ of DEC, in mini-batches;\nbelow it λ of LDMGI and μ of SEC'
            if names is _NINE else 'setting, from the smallest value to the largest')
-    ax.legend(fontsize=8, loc='center left', bbox_to_anchor=(1, .5))
+    ax.legend(loc='center left', bbox_to_anchor=(1, .5))
     return fig

@@ -31,10 +31,12 @@ def show_sharpening(sizes=(.2, .5, .8)):
     fig, ax = plt.subplots(figsize=(6, 3.2))
     for s in sizes:
         w1, w2 = q**2/s, (1 - q)**2/(1 - s)
-        ax.plot(q, w1/(w1 + w2), label=f'holds {s:.0%} of the points')
+        line, = ax.plot(q, w1/(w1 + w2), label=f'holds {s:.0%} of the points')
+        ax.scatter([s], [s], s=25, color=line.get_color())                      # here p equals q
     ax.plot(q, q, color='.7', ls='--', lw=1)
+    ax.axhline(.5, color='.7', ls=':', lw=1)
     ax.set(xlabel='q of the first cluster', ylabel='p of the first cluster', aspect='equal')
-    ax.legend(title='the first cluster', fontsize=8, title_fontsize=8, loc='center left',
+    ax.legend(title='the first cluster', title_fontsize=9, loc='center left',
               bbox_to_anchor=(1, .5))
     return fig
 

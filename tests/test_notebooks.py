@@ -174,4 +174,4 @@ def test_links_lead_somewhere(path):
 def test_sizes(path):
     assert path.stat().st_size < 1.5e6
     for i, _, c in cells(path, 'code'):
-        for p in pngs(c): assert len(p)*3/4 < 100e3, f'cell {i}: {len(p)*3/4e3:.0f} kB'
+        for p in pngs(c): assert len(p)*3/4 < 100e3, f'cell {i}: {len(p)*3/4e3:.0f} kB; run .ci/light'
