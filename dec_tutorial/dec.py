@@ -342,7 +342,7 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck):
         except Diverged as e:
             if halved == 3 and not before: raise
             why, behind, worse = e, math.inf, 'the loss blew up'
-        if before and behind > before['behind'] + .05:
+        if before and before['behind'] + .05 < behind and (halved == 3 or behind < math.inf):
             warnings.warn(f'half the rate made it worse ({worse}), so the autoencoder from before '
                           f'is kept; give it more batches (ae_iter) or a higher rate, for '
                           f'clusters made from its codes mean little')

@@ -158,4 +158,4 @@ def test_a_rate_too_low_stays(tmp_path, monkeypatch):
         return inner(*a, **kw)
     monkeypatch.setattr(module, 'finetune', blows_up)
     with pytest.warns(UserWarning, match='made it worse .the loss blew up.'): kept = fit()
-    assert len(calls) == 2 and torch.equal(once.layer_.mu, kept.layer_.mu)
+    assert len(calls) == 4 and torch.equal(once.layer_.mu, kept.layer_.mu)
