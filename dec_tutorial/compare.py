@@ -82,7 +82,7 @@ def show_runs(
     for ax, d in zip(axs[0], datasets):
         acc = {m: [100*r['acc'] for r in records if (r['dataset'], r['method']) == (d, m)]
                for m in methods}
-        if acc['DEC']: ax.axvspan(min(acc['DEC']), max(acc['DEC']), color='.93', zorder=0)
+        if acc.get('DEC'): ax.axvspan(min(acc['DEC']), max(acc['DEC']), color='.93', zorder=0)
         for i, m in enumerate(methods):
             ax.plot(acc[m], [i]*len(acc[m]), 'o', ms=4, alpha=.7,
                     color='C3' if m == 'DEC' else 'C0')
