@@ -831,7 +831,8 @@ def _check_model(h, t, ae):
     if not (number(h['alpha']) and number(h['scale']) and math.isfinite(h['scale'])):
         raise ValueError('alpha or scale is no positive number')
     if not all(v.isfinite().all() for v in t.values()): raise ValueError('NaN or infinity')
-    if t.get('head.count', t['soft_sizes']).shape != (k,): raise ValueError('counts of no cluster')
+    if 'head.count' in t and not (t['head.count'].shape == (k,) and t['head.unit'].shape == ()):
+        raise ValueError('counts or a unit that are none')
     if ((names := h['features'])
         and not (len(names) == h['d'] and all(isinstance(n, str) for n in names))):
         raise ValueError('names that are not those of the features')
@@ -874,7 +875,7 @@ def load(cls:DEC,
         ae = _blank(h)
         with torch.device('meta'):
             layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
-            if 'head.count' in t: layer.register_buffer('count', t['head.count'])           # of DCN
+            for n in {'count', 'unit'} & {k[5:] for k in t}: layer.register_buffer(n, t[f'head.{n}'])
         head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
                           for part in ('head.', 'momentum.'))
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)

@@ -55,12 +55,15 @@ def counted_means(
     return torch.where(new[:, None] > 0, total/new[:, None], mu), new
 
 class Counting(Callback):
-    "Centroids as running means; the counts are a buffer of the layer, so they go where it goes"
+    "Centroids as running means; counts and unit are buffers of the layer: they go where it goes"
     def __init__(self, dec, x):
         self.dec, layer = dec, dec.layer_
         if hasattr(layer, 'count'): return                            # of a stream, or from a file
         sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
         layer.register_buffer('count', torch.from_numpy(sizes).to(layer.mu))
+        z = torch.from_numpy(dec.start_codes_).to(layer.mu)
+        # variance of the codes; none if all are the same
+        layer.register_buffer('unit', (z - z.mean(0)).square().sum(1).mean().clamp_min(1e-12))
     def after_batch(self, trainer):
         layer, batch = self.dec.layer_, trainer.batch
         new, count = counted_means(layer.mu.data, layer.count, batch.z.detach(), batch.q.argmax(1))
@@ -71,11 +74,12 @@ def counting(dec, x):
     return [Counting(dec, x)]
 
 def narrow(batch):
-    "The clustering loss of DCN: k-means, without a gradient for the centroids"
-    return kmeans_loss(batch.z, batch.mu.detach())
+    """The clustering loss of DCN: k-means, without a gradient for the centroids, as a share of
+    the variance that the codes had at the start, if `Counting` has written that down"""
+    return kmeans_loss(batch.z, batch.mu.detach())/getattr(batch.layer, 'unit', 1.)
 
 # %% ../nbs/22_members.ipynb #c90f4a6f
-METHODS['DCN'] = dict(alone=True, loss=Combined(narrow, kept, .01), keep_decoder=True,
+METHODS['DCN'] = dict(alone=True, loss=Combined(narrow, kept, .2), keep_decoder=True,
                       train_centroids=False, callbacks=counting,
                       cluster=Stage(6_000, lr=.1, decay=.5))
 
