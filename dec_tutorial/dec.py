@@ -875,7 +875,7 @@ def load(cls:DEC,
         ae = _blank(h)
         with torch.device('meta'):
             layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
-            for n in {'count', 'unit'} & {k[5:] for k in t}: layer.register_buffer(n, t[f'head.{n}'])
+            for n in {'head.count', 'head.unit'} & {*t}: layer.register_buffer(n[5:], t[n]) # DCN's
         head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
                           for part in ('head.', 'momentum.'))
         layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
