@@ -252,13 +252,21 @@ def _in_points(ax, largest): # an axis of differences
     if largest <= 20: return
     ax.set_xscale('symlog', linthresh=2, linscale=1)
     ticks = [-80, -40, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20]
-    low, high = ax.get_xlim()
+    low, high = (1.3*v for v in ax.get_xlim())
     ax.set_xticks([t for t in ticks if low <= t <= high])
     ax.set_xticklabels([f'{t}' for t in ticks if low <= t <= high], rotation=90)
     ax.set_xlim(low, high)
     ax.minorticks_off()
 
 # %% ../nbs/14_ablations.ipynb #36e816e7
+def _panels(n, width, height): # figure and axes of n pictures, in rows of at most four
+    rows = -(-n//4)
+    across = -(-n//rows)
+    fig, axs = plt.subplots(rows, across, figsize=(1.6 + width*across, rows*height), sharey=True,
+                            squeeze=False)
+    for ax in axs.flat[n:]: ax.set_visible(False)
+    return fig, axs.flat
+
 def show_forest(records:list, base:str='DEC'):
     """A line a variant: the difference in ACC to plain DEC, each seed a dot in the colour of the
     variant's group, hollow if its autoencoder is another one; a bar at the mean of several. Of
@@ -268,19 +276,19 @@ def show_forest(records:list, base:str='DEC'):
     by = [{r['change']: r for r in against([r for r in records if r.get('dataset', '') == d], base)}
           for d in datasets]
     names = list(by[0])[::-1]
+    largest = max(abs(100*v) for rows in by for r in rows.values() for v in r['diff'])
     groups = list(dict.fromkeys(r['group'] for r in by[0].values()))
-    fig, axs = plt.subplots(1, len(by), figsize=(7 if len(by) == 1 else 1.6 + 2.5*len(by),
-                                                 .2*len(names) + .9), sharey=True, squeeze=False)
-    for ax, rows, dataset in zip(axs[0], by, datasets):
+    fig, axs = _panels(len(by), 5.4 if len(by) == 1 else 2.5, .2*len(names) + .9)
+    for ax, rows, dataset in zip(axs, by, datasets):
         for i, r in enumerate(rows.get(n) for n in names):
             if r is None: continue
             for v, same in zip(r['diff'], r['same']):
                 ax.plot(100*v, i, 'o', ms=4, alpha=.8, color=f'C{groups.index(r["group"])}',
                         fillstyle='full' if same else 'none')
             if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
-        _in_points(ax, max(abs(100*v) for r in rows.values() for v in r['diff']))
+        _in_points(ax, largest)
         if len(by) > 1: ax.set_title(dataset)
-    axs[0, 0].set(yticks=range(len(names)), yticklabels=names, ylim=(-1, len(names)))
+    axs[0].set(yticks=range(len(names)), yticklabels=names, ylim=(-1, len(names)))
     fig.supxlabel('ACC minus that of DEC, in points', fontsize=10)
     if len(groups) > 1:
         fig.legend(handles=[plt.Line2D([], [], marker='o', ls='', ms=4, color=f'C{i}', label=g)

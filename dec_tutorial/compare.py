@@ -13,6 +13,7 @@ from scipy.stats import rankdata, studentized_range
 from sklearn.cluster import KMeans
 from .data import DecError, scale_factor
 from .evaluation import mean_sd
+from .ablations import _panels
 from .tables import (QUICK, Cells, as_cell, autoencoder_labels, imbalanced, kl_phase,
                                  shared_start)
 from .images import METHODS, for_pictures, needs_pictures
@@ -76,10 +77,8 @@ def show_runs(
 ):
     "ACC of every run, a picture for each data set; the band is what DEC's own runs reach"
     datasets = list(dict.fromkeys(r['dataset'] for r in records))
-    fig, axs = plt.subplots(1, len(datasets), figsize=(1.6 + 1.8*len(datasets),
-                                                       .25*len(methods) + .9), sharey=True,
-                            squeeze=False)
-    for ax, d in zip(axs[0], datasets):
+    fig, axs = _panels(len(datasets), 1.8, .25*len(methods) + .9)
+    for ax, d in zip(axs, datasets):
         acc = {m: [100*r['acc'] for r in records if (r['dataset'], r['method']) == (d, m)]
                for m in methods}
         if acc.get('DEC'): ax.axvspan(min(acc['DEC']), max(acc['DEC']), color='.93', zorder=0)
@@ -87,7 +86,7 @@ def show_runs(
             ax.plot(acc[m], [i]*len(acc[m]), 'o', ms=4, alpha=.7,
                     color='C3' if m == 'DEC' else 'C0')
         ax.set(title=d, yticks=range(len(methods)), yticklabels=methods)
-    axs[0, 0].invert_yaxis()
+    axs[0].invert_yaxis()
     fig.supxlabel('ACC, in %', fontsize=10)
     return fig
 
