@@ -19,7 +19,7 @@ from .sae import AutoEncoder, reconstruction_loss
 from .target_distribution import one_hot_target, target_distribution
 from .dec import DEC, get_recipe
 from .kl import dec_loss, kl_gradients, kl_loss
-from .evaluation import cluster_accuracy, mean_sd
+from .evaluation import _panels, cluster_accuracy, mean_sd
 from .tables import QUICK, Cells, as_cell, kl_phase, shared_start
 
 # %% ../nbs/14_ablations.ipynb #c714ffca
@@ -259,14 +259,6 @@ def _in_points(ax, largest): # an axis of differences
     ax.minorticks_off()
 
 # %% ../nbs/14_ablations.ipynb #36e816e7
-def _panels(n, width, height): # figure and axes of n pictures, in rows of at most four
-    rows = -(-n//4)
-    across = -(-n//rows)
-    fig, axs = plt.subplots(rows, across, figsize=(1.6 + width*across, rows*height), sharey=True,
-                            squeeze=False)
-    for ax in axs.flat[n:]: ax.set_visible(False)
-    return fig, axs.flat
-
 def show_forest(records:list, base:str='DEC'):
     """A line a variant: the difference in ACC to plain DEC, each seed a dot in the colour of the
     variant's group, hollow if its autoencoder is another one; a bar at the mean of several. Of
@@ -278,7 +270,8 @@ def show_forest(records:list, base:str='DEC'):
     names = list(by[0])[::-1]
     largest = max(abs(100*v) for rows in by for r in rows.values() for v in r['diff'])
     groups = list(dict.fromkeys(r['group'] for r in by[0].values()))
-    fig, axs = _panels(len(by), 5.4 if len(by) == 1 else 2.5, .2*len(names) + .9)
+    fig, axs = _panels(len(by), 5.4 if len(by) == 1 else 2.5, .2*len(names) + .9, names=1.6,
+                       sharey=True)
     for ax, rows, dataset in zip(axs, by, datasets):
         for i, r in enumerate(rows.get(n) for n in names):
             if r is None: continue

@@ -12,8 +12,7 @@ import numpy as np, matplotlib.pyplot as plt
 from scipy.stats import rankdata, studentized_range
 from sklearn.cluster import KMeans
 from .data import DecError, scale_factor
-from .evaluation import mean_sd
-from .ablations import _panels
+from .evaluation import _panels, mean_sd
 from .tables import (QUICK, Cells, as_cell, autoencoder_labels, imbalanced, kl_phase,
                                  shared_start)
 from .images import METHODS, for_pictures, needs_pictures
@@ -77,7 +76,7 @@ def show_runs(
 ):
     "ACC of every run, a picture for each data set; the band is what DEC's own runs reach"
     datasets = list(dict.fromkeys(r['dataset'] for r in records))
-    fig, axs = _panels(len(datasets), 1.8, .25*len(methods) + .9)
+    fig, axs = _panels(len(datasets), 1.8, .25*len(methods) + .9, names=1.6, sharey=True)
     for ax, d in zip(axs, datasets):
         acc = {m: [100*r['acc'] for r in records if (r['dataset'], r['method']) == (d, m)]
                for m in methods}

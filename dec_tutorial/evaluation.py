@@ -158,6 +158,14 @@ def dots(
     ax.set_title(title)
     ax.axis('off')
 
+def _panels(n, width, height, most=4, names=0., **kw): # n pictures, in rows of at most `most`
+    rows = -(-n//most)
+    across = -(-n//rows)                                   # four of three are two and two
+    fig, axs = plt.subplots(rows, across, figsize=(names + width*across, rows*height),
+                            squeeze=False, **kw)
+    for ax in axs.flat[n:]: ax.set_visible(False)
+    return fig, axs.flat
+
 def show_flat(
     stations, # list of (title, coordinates (n, 2))
     group, # classes or clusters, (n,), integers from 0
@@ -166,11 +174,8 @@ def show_flat(
 ):
     "Scatter plots, one colour a class or cluster"
     pick = np.random.default_rng(0).permutation(len(group))[:most]
-    rows = -(-len(stations)//cols)
-    cols = -(-len(stations)//rows)                                       # four are two and two
-    fig, axs = plt.subplots(rows, cols, figsize=(2.9*cols, 2.7*rows), squeeze=False)
-    for ax in axs.flat[len(stations):]: ax.axis('off')
-    for ax, (title, xy) in zip(axs.flat, stations):
+    fig, axs = _panels(len(stations), 2.9, 2.7, cols)
+    for ax, (title, xy) in zip(axs, stations):
         dots(ax, xy[pick], np.asarray(group)[pick], title)
     return fig
 

@@ -381,6 +381,14 @@ def test_counts_of_a_stream_are_saved(tmp_path): # DCN's centroids move by 1/cou
     assert np.array_equal(m.partial_fit(new).cluster_centers_,
                           again.partial_fit(new).cluster_centers_)
 
+def test_a_model_of_dcn_without_its_unit_is_refused(tmp_path): # written before there was one
+    small(method='DCN').fit(make_blobs()[0]).save(tmp_path/'m')
+    with safe_open(tmp_path/'m', 'pt') as f:
+        arrays, header = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
+    del arrays['head.unit']
+    save_file(arrays, tmp_path/'old', header)
+    with pytest.raises(DecError, match='head.unit.*another version'): DEC.load(tmp_path/'old')
+
 def test_a_loaded_model_says_what_a_new_fit_lacks(tmp_path):
     x = make_blobs()[0]
     small(loss=lambda b: 0*b.q.sum()).fit(x).save(tmp_path/'m')
