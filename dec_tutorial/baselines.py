@@ -91,6 +91,10 @@ def sec_operator(
 # %% ../nbs/10_baselines.ipynb #26b0eb4a
 class _Spectral(ClusterMixin, BaseEstimator):
     "Eigenvectors, then k-means on their rows"
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
     def embed(self,
         X, # points, (n, d); array or sparse matrix
         # of neighbours, with at least as many as needed; None: looked for

@@ -274,7 +274,8 @@ def run_fit(
     command:str|None=None, # for the record
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
-    dev, out = pick_device(device), _free(_user_path(out)); used = precision_used(prec, dev)
+    dev = pick_device(device)
+    out, seed, used = _free(_user_path(out)), int(seed), precision_used(prec, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=prec, **limits)
@@ -295,8 +296,7 @@ def run_fit(
     common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used,
                   device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
     records = _records(ds, dec, raw, common)
-    table = _table(records, dec, ds.x)
-    _write_all(ds, dec, records, table, out); ck.clear()
+    _write_all(ds, dec, records, table := _table(records, dec, ds.x), out); ck.clear()
     return dec, records, table
 
 # %% ../nbs/08_command_line.ipynb #730e5f6b
@@ -331,6 +331,8 @@ def _command(func):
     @wraps(func)
     def run(*args, **kw):
         if args or kw: return func(*args, **kw)
+        for stream in (sys.stdout, sys.stderr):        # a terminal that knows no λ prints \u03bb
+            if hasattr(stream, 'reconfigure'): stream.reconfigure(errors='backslashreplace')
         p = script.anno_parser(func, prog=func.__name__)
         known = p._option_string_actions
         def spell(a): # --n_clusters and --n-clusters are the same
@@ -339,7 +341,11 @@ def _command(func):
                     if flag.startswith('--') else [])
             return next((f for f in both if f in known), flag) + eq + value
         given = vars(p.parse_args([spell(a) for a in sys.argv[1:]]))
-        return func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
+        try:
+            func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
+            sys.stdout.flush()
+        except BrokenPipeError:                                  # whoever read, `head`, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return run
 
 # %% ../nbs/08_command_line.ipynb #26754b18
@@ -370,8 +376,8 @@ def _said(name, data, options): # the command that repeats a run; options: name 
 @_command
 def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
-              '.npy or .csv file (a column y, label, class or target is taken for classes)', str,
-              opt=False, nargs='?')='digits',
+              '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes)',
+              str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
                 'ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -8,7 +8,8 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
            'show_scales']
 
 # %% ../nbs/00_data.ipynb #0ce3c3fc
-import csv, difflib, glob, io, math, os, re, urllib.request, warnings, zipfile, zlib
+import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings, zipfile
+import zlib
 from array import array
 from itertools import chain
 from contextlib import contextmanager, suppress
@@ -43,6 +44,7 @@ def part_files(path):
     "What killed writers of this very file left beside it"
     return path.parent.glob(glob.escape(_part_name(path, '\0')).replace('\0', '*'))
 
+# %% ../nbs/00_data.ipynb #75f40857
 @contextmanager
 def atomic_path(
     path:str|Path, # where the finished file shall stand
@@ -51,16 +53,23 @@ def atomic_path(
     path = _user_path(path)
     if not path.name:
         raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
-    tmp = path.with_name(_part_name(path, os.getpid()))
+    tmp = path
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):             # a pipe, a device
+            yield path
+            return
+        if path.is_symlink(): path = path.resolve()             # the file that the link stands for
+        tmp = path.with_name(_part_name(path, os.getpid()))
         path.parent.mkdir(parents=True, exist_ok=True)
         yield tmp
+        if path.exists() and tmp.exists(): shutil.copymode(path, tmp)
         os.replace(tmp, path)
     except OSError as e:
         raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write "
                        f"to") from e
     finally:
-        with suppress(OSError): tmp.unlink()
+        if tmp != path:
+            with suppress(OSError): tmp.unlink()
 
 # %% ../nbs/00_data.ipynb #1738a8ab
 @dataclass(frozen=True)
@@ -92,6 +101,8 @@ class Dataset:
 # %% ../nbs/00_data.ipynb #2e849475
 def _off_torch(x): # a tensor, of any kind and anywhere, as an array; anything else as it is
     if not hasattr(x, 'is_floating_point'): return x
+    if 'strided' not in str(x.layout):
+        raise DecError('points as a sparse tensor are not read; give a SciPy CSR matrix')
     x = x.detach().cpu()
     return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
 
@@ -166,13 +177,21 @@ def check_offset(
     what:str='X', # what to call it in an error
 ): # DecError if float32 would forget them
     "Does a column with much to say lie so far from zero that float32 keeps none of it?"
-    if sparse.issparse(x): return
-    x = np.asarray(_off_torch(x))
-    if x.ndim != 2 or 0 in x.shape or x.dtype.kind not in 'fiu' or x.dtype.itemsize < 8: return
-    some = x[::max(1, len(x)//10_000)].astype(np.float64)
+    if hasattr(x, 'iloc'): x = x.iloc[::max(1, len(x)//10_000)]
+    x = _off_torch(_off_frame(x))
+    x = sparse.csr_matrix(x) if sparse.issparse(x) else np.asarray(x)
+    exact = x.dtype == np.float32 or x.dtype.kind in 'fiu' and x.dtype.itemsize <= 2
+    if x.ndim != 2 or 0 in x.shape or x.dtype.kind not in 'fiuO' or exact: return
+    some, at = x[::max(1, x.shape[0]//10_000)], np.arange(x.shape[1])
+    if sparse.issparse(x):                       # a column with zeros in it does not lie far from 0
+        at = np.flatnonzero(np.diff(sparse.csc_matrix(some).indptr) == some.shape[0])
+        some = some[:, at].toarray()
+    try: some = some.astype(np.float64)
+    except (ValueError, TypeError): return                  # no numbers, which check_x complains of
     spread, middle = some.std(0), np.abs(some.mean(0))
-    for j in np.flatnonzero((spread > 1e-3*spread.max()) & (middle > 2**18*spread))[:1]:
-        raise DecError(f"column {j} of {what} lies about {some[:, j].mean():.6g} and varies by "
+    far = (spread > 1e-3*spread.max(initial=0)) & (middle > 2**18*spread)
+    for j in np.flatnonzero(far)[:1]:
+        raise DecError(f"column {at[j]} of {what} lies about {some[:, j].mean():.6g} and varies by "
                        f"{spread[j]:.3g} only, which float32 cannot tell apart; subtract its mean, "
                        f"or leave it out")
 
@@ -208,6 +227,7 @@ def _read_npz(path):
     with np.load(path, allow_pickle=False) as f:
         keys = set(f.files)
         if 'x' in keys: x = f['x']
+        elif 'format' in keys and f['format'].item() != b'csr': x = sparse.load_npz(path).tocsr()
         elif {'data', 'indices', 'indptr', 'shape'} <= keys:
             data, indices, indptr = f['data'], f['indices'], f['indptr']
             if (indices.dtype.kind not in 'iu' or indptr.dtype.kind not in 'iu'
@@ -261,6 +281,9 @@ def _header(first, path):
     numbers = [c.strip() for c in first if _is_number(c)]
     counted = [[str(i) for i in range(a, a + len(numbers))] for a in (0, 1)]
     if len(numbers) == len(first):
+        if len(first) > 2 and numbers == counted[1]:
+            warnings.warn(f"{path}: the first line, 1 to {numbers[-1]}, is read as a point; if it "
+                          f"numbers the columns, leave it out")
         if len(first) > 2 and numbers == counted[0]:
             raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas "
                            f"numbers columns; leave it out (to_csv with header=False), or put "
@@ -575,7 +598,9 @@ def as_image(
 )->np.ndarray: # (height, width) or (height, width, colours), as matplotlib wants it
     "A row as a picture"
     img = np.asarray(row).reshape(image_shape)
-    return img if img.ndim == 2 else np.moveaxis(img, 0, -1)
+    if img.ndim == 2: return img
+    top = float(img.max())                                     # colours in [0, 1], or else in bytes
+    return np.moveaxis(img/(1. if top <= 2 else max(255., top)), 0, -1).clip(0, 1)
 
 # %% ../nbs/00_data.ipynb #cfc87ed5
 def show_samples(
@@ -603,7 +628,7 @@ def scale_factor(
     values = x.data if sparse.issparse(x) else x
     step = max(1, 2**24//math.prod(values.shape[1:]))   # rows at a time: never a copy of everything
     if how == 'none': return 1.
-    if isinstance(how, (int, float)) and how > 0: return how*scale_factor(x)
+    if isinstance(how, numbers.Real) and 0 < how < math.inf: return float(how)*scale_factor(x)
     if how == 'paper':
         parts = [values[i:i + step] for i in range(0, len(values), step)]
         top = max((float(np.abs(c).max(initial=0)) for c in parts), default=0)

@@ -7,13 +7,13 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'm
            'behind_pca', 'show_changes', 'show_training', 'compare_recipes']
 
 # %% ../nbs/06_dec.ipynb #fac9b82a
-import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, time, warnings
+import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, sys, time, warnings
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from types import CodeType, FunctionType, MethodType, SimpleNamespace
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 import numpy as np, torch, torch.nn as nn
 import matplotlib.pyplot as plt
 from fastcore.basics import patch, store_attr
@@ -150,6 +150,8 @@ def _use(self:DEC):
 # %% ../nbs/06_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
 _LEFT = ('loss', 'target', 'augment')          # no file holds them, and partial_fit needs them
+_OF_A_FIT = ('layer_', 'labels_', 'cluster_centers_', 'soft_sizes_', 'n_iter_', 'stop_reason_',
+             'callbacks_', 'momentum_', 'k_curve_', 'own_')             # what the next one replaces
 _BEGUN = ('start', 'network', 'head', 'autoencoder', 'callbacks')          # fit needs these, too
 
 @patch
@@ -221,35 +223,50 @@ def _check_k(self:DEC, n):
                        f"clusters or give more points")
 
 # %% ../nbs/06_dec.ipynb #06192a39
-def _held(d): # of the things in a dictionary those that are numbers, words or arrays
-    kinds = (bool, int, float, str, tuple, list, dict, np.ndarray, np.generic, torch.Tensor)
-    return {n: v for n, v in d.items() if isinstance(v, kinds) and n != 'training'}
+def _known(v): # by its name: a function or class that is installed, and not the user's to edit
+    module = getattr(v, '__module__', None) or ''
+    file = getattr(sys.modules.get(module), '__file__', None) or ''
+    return (module.split('.')[0] in {'dec_tutorial', 'builtins', *sys.stdlib_module_names}
+            or 'site-packages' in file or 'dist-packages' in file)
+
+def _held(d): # of what a dictionary holds: numbers, words, arrays, and what the user has programmed
+    kinds = (bool, int, float, str, tuple, list, dict, np.ndarray, np.generic, torch.Tensor,
+             SimpleNamespace)
+    keep = lambda v: isinstance(v, kinds) or callable(v) or not _known(type(v))
+    return {n: v for n, v in d.items()
+            if n != 'training' and not isinstance(v, ModuleType) and keep(v)}
 
 def _globals_of(code): # names of the globals that it reads, inner functions included
     inner = [_globals_of(c) for c in code.co_consts if isinstance(c, CodeType)]
     return {i.argval for i in dis.get_instructions(code)
             if i.opname in ('LOAD_GLOBAL', 'LOAD_NAME')}.union(*inner)
 
-def _spell(v): # what JSON does not know: functions by what they do, objects by what they hold
-    if isinstance(v, partial): return [v.func, v.args, v.keywords]
-    if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
-    # the package's own are known by their names
-    if (isinstance(v, FunctionType)
-        and not ((v.__module__ or '').startswith('dec_tutorial.') and '<' not in v.__qualname__)):
-        return [v.__qualname__, v.__code__, v.__defaults__, v.__kwdefaults__,
-                [c.cell_contents for c in v.__closure__ or ()],
-                _held({n: v.__globals__.get(n) for n in _globals_of(v.__code__)})]
-    if isinstance(v, MethodType): return [v.__func__, v.__self__]
-    if isinstance(v, nn.Module):
-        own = lambda m: not type(m).__module__.startswith(('torch.', 'dec_tutorial.'))
-        return [_digest(v), [(type(m).__qualname__, m.extra_repr(), _held(vars(m)),
-                              type(m).forward if own(m) else None) for m in v.modules()]]
-    if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
-    if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
-    if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
-    if name := getattr(v, '__qualname__', None): return name
-    return ({type(v).__name__: vars(v)} if hasattr(v, '__dict__')
-            else re.sub(' at 0x[0-9a-f]+', '', str(v)))
+# %% ../nbs/06_dec.ipynb #c729321e
+class _Spell: # what JSON does not know: functions by what they do, objects by what they hold
+    def __init__(self): self.seen = []                         # once: things may name one another
+    def __call__(self, v):
+        if isinstance(v, partial): return [v.func, v.args, v.keywords]
+        if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
+        if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
+        if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
+        if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
+        if isinstance(v, MethodType): return [v.__func__, v.__self__]
+        name = getattr(v, '__qualname__', type(v).__qualname__)
+        if any(v is s for s in self.seen): return name
+        self.seen.append(v)
+        if isinstance(v, FunctionType) and ('<' in name or not _known(v)):
+            there = {n: v.__globals__.get(n) for n in _globals_of(v.__code__)}
+            return [name, v.__code__, v.__defaults__, v.__kwdefaults__,
+                    [c.cell_contents for c in v.__closure__ or ()], _held(there)]
+        if isinstance(v, type) and not _known(v):
+            own = {n: getattr(f, '__func__', getattr(f, 'fget', f)) for n, f in vars(v).items()}
+            return [name, v.__bases__, _held({n: f for n, f in own.items()
+                                              if callable(f) or not n.startswith('__')})]
+        if isinstance(v, nn.Module):
+            return [_digest(v), [(type(m), m.extra_repr(), _held(vars(m))) for m in v.modules()]]
+        if hasattr(v, '__qualname__'): return name
+        return ([type(v), vars(v)] if hasattr(v, '__dict__')
+                else re.sub(' at 0x[0-9a-f]+', '', str(v)))
 
 # %% ../nbs/06_dec.ipynb #cea24383
 def job_key(
@@ -257,7 +274,8 @@ def job_key(
     **what, # everything else that the result depends on, as JSON knows it
 )->str: # 16 hexadecimal digits
     "A name for a job: the same for the same points and arguments, else another"
-    try: text = json.dumps(what | dict(shape=x.shape), sort_keys=True, default=_spell)
+    try: text = json.dumps(what | dict(shape=x.shape), sort_keys=True, default=_Spell(),
+                           check_circular=False)
     except (TypeError, ValueError, RecursionError) as e:
         raise DecError(f"an argument of this job cannot be told from others ({type(e).__name__}: "
                        f"{e}), and a checkpoint must not be taken up by another job; give no "
@@ -371,7 +389,12 @@ def _check_workers(self:DEC, rows): # by some points at even distances
     if not alike(job_key(some.cpu().numpy(), n=rows.n)):
         raise DecError('every worker must be given the same points; they share them out themselves')
 
-def _check_more(more, X):
+def _check_more(more, X, given): # given: X as the user has it
+    names = [[*map(str, v.columns)] for v in (given, more) if hasattr(v, 'columns')]
+    if len(names) == 2 and names[0] != names[1]:
+        raise DecError('more has other column names than X, or another order of them; give both '
+                       'the same')
+    check_offset(more, 'more')
     more = check_x(more, 'more')
     if sparse.issparse(more) != sparse.issparse(X):
         raise DecError('one of X and more is sparse and the other dense; give both alike')
@@ -430,7 +453,7 @@ def _started(self:DEC, X, more=None):
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
     if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1])
     scale = scale_factor(X, r.scale)
-    if more is not None: more = _check_more(more, X)
+    if more is not None: more = _check_more(more, X, given)
     with workers(device), precision(self.precision, device), usual_defaults():
         rows = Rows(X, scale, device)
         part, further = rows.first(self.train_rows) if self.train_rows else rows, {}
@@ -443,7 +466,7 @@ def _started(self:DEC, X, more=None):
         self._try_parts(rows, r, seed)
         # an older fit stands until here; columns of a data frame keep their names
         validate_data(self, given, skip_check_array=True)
-        for old in ('layer_', 'labels_', 'k_curve_', 'own_'): vars(self).pop(old, None)
+        for old in _OF_A_FIT: vars(self).pop(old, None)
         self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
@@ -849,7 +872,17 @@ def _take_parts(self:DEC, h): # parts of its own that are known here, for a fit 
     known = h['known']
     if 'head' in known: self.head = _part(h['head'])
     if 'network' in known: self.network = partial(_part(h['network']), **_shape(h))
+    r = self.recipe
+    try: use = vars(self._use)
+    except DecError: use = dict(cluster=0, update_interval=0)     # a method not known here: set all
+    for name in ('backprop', 'train_centroids', 'keep_decoder'):     # only what is not the method's
+        if use.get(name) != bool(h[name]): setattr(self, name, bool(h[name]))
+    if use['cluster'] is not None: self.cluster = r.cluster
+    own = use['update_interval'] is not None
+    if own or r.update_interval_text not in (None, r.update_interval):
+        self.update_interval = r.update_interval
 
+# %% ../nbs/06_dec.ipynb #a4d3ba6f
 def _read_model(path):
     if not (path := _user_path(path)).is_file():
         raise DecError(f"there is no model file {path}; check the path")
@@ -869,9 +902,10 @@ def load(cls:DEC,
     "Read a model back; nothing in the file is executed"
     where, (h, t) = pick_device(device), _read_model(path)
     try:
-        m = cls(h['n_clusters'], method=h['method'], recipe=_recipe(h['recipe']), alpha=h['alpha'],
-                n_init=h['n_init'], random_state=h['random_state'], device=device,
-                precision=h['precision'])
+        given = dict(recipe=_recipe(h['recipe']), device=device) | {n: h[n] for n in (
+            'n_clusters', 'method', 'alpha', 'n_init', 'random_state', 'precision')}
+        known = cls._get_param_names()                           # a subclass may take fewer of them
+        m = cls(**{n: v for n, v in given.items() if n in known})
         ae = _blank(h)
         with torch.device('meta'):
             layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
@@ -883,16 +917,15 @@ def load(cls:DEC,
         ae.load_state_dict({k: v for k, v in t.items() if k not in others}, assign=True)
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
-        m.n_features_in_, m.recipe_, m.n_clusters_ = ae.d, m.recipe, h['n_clusters']
+        m.recipe = m.recipe_ = given['recipe']
+        m.n_features_in_, m.n_clusters_ = ae.d, h['n_clusters']
         m.scale_, m.seed_, m.callbacks_ = h['scale'], h['random_state'], None  # these when needed
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
-        for name in ('backprop', 'train_centroids', 'keep_decoder'): setattr(m, name, bool(h[name]))
         m._take_parts(h)
-        m.cluster, m.update_interval = m.recipe.cluster, m.recipe.update_interval   # the same job
         m.momentum_ = _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])
         m.labels_, m.kmeans_labels_ = (t[n].long().numpy() for n in ('labels', 'kmeans_labels'))
         m.cluster_centers_, m.soft_sizes_ = t['head.mu'].numpy().copy(), t['soft_sizes'].numpy()
-        m.layer_.mu.requires_grad_(m.train_centroids)
+        m.layer_.mu.requires_grad_(bool(h['train_centroids']))
         for name in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'):
             setattr(m, name + '_', h[name])
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:

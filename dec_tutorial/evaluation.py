@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', 'show_contingency', 'top_points', 'show_top',
            'flat', 'dots', 'show_flat', 'show_journey', 'show_confidence', 'processor', 'make_record', 'write_records',
-           'read_records', 'text_table', 'mean_sd', 'summarise', 'mean_gap', 'results_table', 'show_results']
+           'read_records', 'text_table', 'mean_sd', 'summarise', 'mean_gap', 'star', 'results_table', 'show_results']
 
 # %% ../nbs/07_evaluation.ipynb #8eea2e78
 import datetime, json, math, platform
@@ -16,6 +16,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.patheffects import withStroke
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import t as student
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
@@ -244,8 +245,9 @@ def write_records(
 ):
     "Save records as a JSON list, one record a line"
     with atomic_path(path) as tmp:
-        tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False) for r in records)
-                       + '\n]\n', encoding='utf-8')
+        plain = lambda v: v.item() if isinstance(v, np.generic) else str(v)
+        tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False, default=plain)
+                                           for r in records) + '\n]\n', encoding='utf-8')
 
 def read_records(
     path=None, # of a .json file; None: all that ship with the package
@@ -259,13 +261,15 @@ def read_records(
     except (OSError, ValueError) as e:
         raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
     # tables of other kinds lie beside them
-    return [r for r in found if 'experiment' in r and all(r.get(k) == v for k, v in where.items())]
+    return [r for r in found if isinstance(r, dict) and 'experiment' in r
+            and all(r.get(k) == v for k, v in where.items())]
 
 # %% ../nbs/07_evaluation.ipynb #24f82e41
 def text_table(
     rows:list, # of dictionaries with the same keys
 )->str: # a Markdown table whose columns line up in a terminal too
     "Dictionaries as a table"
+    if not rows: return ''
     cells = [list(map(str, rows[0]))] + [[('–' if v is None else f'{v:.1f}' if isinstance(v, float)
                                            else str(v)) for v in r.values()] for r in rows]
     w = [max(map(len, c)) for c in zip(*cells)]
@@ -308,6 +312,15 @@ def mean_gap(
     a, b = np.asarray(a, float), np.asarray(b, float)
     return (float(a.mean() - b.mean()),
             float((a.var(ddof=1)/len(a) + b.var(ddof=1)/len(b))**.5))
+
+# %% ../nbs/07_evaluation.ipynb #63076f7a
+def star(
+    differences, # paired, one a seed
+)->str: # '*', or nothing
+    "Marks a mean that is further from zero than luck explains: Student's test, two-sided, at 5 %"
+    d = np.asarray(differences, float)
+    far = len(d) > 1 and abs(d.mean()) > student.ppf(.975, len(d) - 1)*d.std(ddof=1)/len(d)**.5
+    return '*' if far else ''
 
 # %% ../nbs/07_evaluation.ipynb #f32b37eb
 def results_table(

@@ -1,5 +1,6 @@
 # made from dec_tutorial/kl.py by .ci/stubs; do not edit
 import collections.abc
+import dataclasses
 import dec_tutorial.soft_assignment
 import dec_tutorial.training
 import functools
@@ -28,15 +29,15 @@ class Refresh(dec_tutorial.training.Callback):
     def state_dict(self) -> typing.Any: ...
     def load_state_dict(self, s: typing.Any) -> typing.Any: ...
 
+@dataclasses.dataclass
 class Batch:
-    def __init__(self, x: torch.Tensor, p: torch.Tensor, encoder: torch.nn.modules.module.Module, layer: dec_tutorial.soft_assignment.ClusterLayer, network: torch.nn.modules.module.Module | None = ..., done: float = ..., augment: collections.abc.Callable | None = ...) -> None: ...
     x: torch.Tensor
     p: torch.Tensor
     encoder: torch.nn.modules.module.Module
     layer: dec_tutorial.soft_assignment.ClusterLayer
-    network: torch.nn.modules.module.Module | None
-    done: float
-    augment: collections.abc.Callable | None
+    network: torch.nn.modules.module.Module | None = ...
+    done: float = ...
+    augment: collections.abc.Callable | None = ...
     @functools.cached_property
     def z(self) -> typing.Any: ...
     @functools.cached_property

@@ -37,17 +37,20 @@ def separation(
     labels, out = np.asarray(labels), {}
     for name, column in frame.items():
         there, kind = column.notna().to_numpy(bool), getattr(column.dtype, 'kind', 'O')
+        if kind == 'f': there = there & np.isfinite(column.to_numpy(float, na_value=np.nan))
         values, c = column[there].to_numpy(), labels[there]
         n = len(c)
         if kind in 'biufmM': # numbers; dates and times are numbers, too
             v = (column[there].astype('int64') if kind in 'mM' else column[there]).to_numpy(float)
             total = ((v - v.mean())**2).sum() if n else 0.
+            least = n*(1e-12*np.abs(v).max(initial=0))**2                 # rounding of a constant
             within = sum(((v[c == j] - v[c == j].mean())**2).sum() for j in np.unique(c))
         else: # words: the same sums over columns of zeros and ones, from counts
             w = contingency_matrix(c, values.astype(str), sparse=True) if n else np.zeros((1, 1))
+            least = 1e-12
             total = n - (np.asarray(w.sum(0))**2).sum()/max(n, 1)
             within = n - (np.asarray(w.multiply(w).sum(1))/np.asarray(w.sum(1))).sum() if n else 0.
-        out[name] = float(1 - within/total) if total > 1e-12 else 0.
+        out[name] = float(1 - within/total) if total > least else 0.
     return dict(sorted(out.items(), key=lambda r: -r[1]))
 
 # %% ../nbs/30_own_data.ipynb #0ae8d82f

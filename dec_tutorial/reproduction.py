@@ -17,10 +17,12 @@ from .data import _LOADERS, Dataset, DecError, atomic_path, load_data, set_theme
 from .dec import RECIPES, job_key
 from .evaluation import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder, _plain
-from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_r_min,
-                                 kl_phase, shared_start, show_settings, side_by_side, table2_cells,
+from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points,
+                                 by_r_min, graph_cells, kl_phase, shared_start, show_points,
+                                 show_r_min, show_settings, side_by_side, table2_cells,
                                  table3_cells, table4_cells)
-from .ablations import ABLATIONS, show_forest, variant_cells, variant_rows
+from .ablations import (ABLATIONS, WIDTHS, show_forest, show_widths, variant_cells,
+                                    variant_rows, width_rows)
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
 from .compare import family_cells, family_rows, sizes_cells
@@ -105,33 +107,27 @@ class Item:
     draw:object=None # (records, ds, recipe, seed, work, quick) -> figure
 
 _drawn = lambda f: lambda records, *how: f(*how)     # a picture that needs the run, not its records
-_settings = lambda records, ds, recipe, *_: show_settings(records, recipe)
+_of_recipe = lambda f: lambda records, ds, recipe, *_: f(records, recipe)
+_only = lambda f: lambda records, *_: f(records)
+_variants = lambda those: lambda cells, *how: variant_cells(cells, those, *how)
+_beside = lambda table: lambda records, recipe: side_by_side(records, PAPER[table], recipe)
 WHAT = dict(
-    table2=Item('fig2', table2_cells,
-                lambda records, recipe: side_by_side(records, PAPER['table2'], recipe)),
-    table3=Item('table3', table3_cells,
-                lambda records, recipe: side_by_side(records, PAPER['table3'], recipe)),
-    table4=Item('table4', table4_cells, by_r_min),
-    fig2=Item('fig2', table2_cells,
-              lambda records, recipe: side_by_side(records, PAPER['table2'], recipe), _settings),
-    fig3=Item('fig3', fig3_cells, lambda records, _: fig3_rows(records), _drawn(show_fig3)),
-    fig4=Item('fig4', fig4_cells, lambda records, _: fig4_rows(records), _drawn(show_fig4)),
-    fig5=Item('fig5', fig5_cells, lambda records, _: fig5_rows(records), _drawn(show_fig5)),
-    fig6=Item('fig6', fig6_cells, lambda records, _: fig6_rows(records),
-              lambda records, *_: show_fig6(records)),
-    details=Item('details', details_cells, lambda records, _: details_rows(records)),
-    ablations=Item('ablations', lambda cells, *how: variant_cells(cells, ABLATIONS, *how),
-                   lambda records, _: variant_rows(records),
-                   lambda records, *_: show_forest(records)),
-    mistakes=Item('mistakes', lambda cells, *how: variant_cells(cells, MISTAKES, *how),
-                  lambda records, _: variant_rows(records),
-                  lambda records, *_: show_forest(records)),
-    combining=Item('combining', combining_cells, lambda records, _: combining_rows(records),
-                   lambda records, *_: show_plans(records)),
-    family=Item('family', family_cells, lambda records, _: family_rows(records),
-                lambda records, *_: show_forest(records)),
-    sizes=Item('sizes', sizes_cells, lambda records, _: family_rows(records),
-               lambda records, *_: show_forest(records)))
+    table2=Item('fig2', table2_cells, _beside('table2')),
+    table3=Item('table3', table3_cells, _beside('table3')),
+    table4=Item('table4', table4_cells, by_r_min, _of_recipe(show_r_min)),
+    fig2=Item('fig2', table2_cells, _beside('table2'), _of_recipe(show_settings)),
+    fig3=Item('fig3', fig3_cells, _only(fig3_rows), _drawn(show_fig3)),
+    fig4=Item('fig4', fig4_cells, _only(fig4_rows), _drawn(show_fig4)),
+    fig5=Item('fig5', fig5_cells, _only(fig5_rows), _drawn(show_fig5)),
+    fig6=Item('fig6', fig6_cells, _only(fig6_rows), _only(show_fig6)),
+    graphs=Item('graphs', graph_cells, _only(by_points), _only(show_points)),
+    details=Item('details', details_cells, _only(details_rows)),
+    ablations=Item('ablations', _variants(ABLATIONS), _only(variant_rows), _only(show_forest)),
+    widths=Item('widths', _variants(WIDTHS), _only(width_rows), _only(show_widths)),
+    mistakes=Item('mistakes', _variants(MISTAKES), _only(variant_rows), _only(show_forest)),
+    combining=Item('combining', combining_cells, _only(combining_rows), _only(show_plans)),
+    family=Item('family', family_cells, _only(family_rows), _only(show_forest)),
+    sizes=Item('sizes', sizes_cells, _only(family_rows), _only(show_forest)))
 
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in
@@ -166,8 +162,8 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, details, ablations, mistakes, '
-              'combining, family or sizes', str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, graphs, details, ablations, '
+              'widths, mistakes, combining, family or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds, with commas between', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',
@@ -178,7 +174,9 @@ def dec_reproduce(
     """Run what is missing of a table or figure of the paper, and print it next to the printed
     numbers"""
     with _plain('dec_reproduce'):
-        try: numbers = tuple(int(s) for s in str(seeds).split(','))
+        try:
+            numbers = tuple(int(s) for s in str(seeds).split(','))
+            if min(numbers) < 0: raise ValueError
         except ValueError:
             raise DecError(f"seeds must be whole numbers with commas between, like 0,1,2, not "
                            f"{seeds!r}") from None

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from conftest import files, make_blobs, root, script, small
-from dec_tutorial.ablations import ABLATIONS
+from dec_tutorial.ablations import ABLATIONS, WIDTHS
 from dec_tutorial.command_line import dec_fit
 from dec_tutorial.data import Dataset, load_data
 from dec_tutorial.mistakes import MISTAKES
@@ -374,6 +374,7 @@ def test_not_enough_memory_is_said(cli, tmp_path, blobs, how):
                                        ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']),
                                        ('table4', ['k-means', 'AE+k-means', 'DEC']),
     ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']),
+    ('graphs', ['SEC, μ = 1e-08', 'SEC, μ = 1', 'LDMGI, λ = 1e-08', 'LDMGI, λ = 1']),
     ('details', ['none', *KL_CHANGES, 'none', *AE_CHANGES])])
 def test_reproduce(cli, tmp_path, blobs, what, rows):
     run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick',
@@ -382,13 +383,13 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     assert r.returncode == 0, r.stderr
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
     path = next((tmp_path/'o').glob('*.json'))
-    assert (files(tmp_path/'o') == ([f'{what}-blobs-fast.png'] if what.startswith('fig') else [])
-            + [path.name]
+    drawn = [] if what in ('table2', 'table3', 'details') else [f'{what}-blobs-fast.png']
+    assert (files(tmp_path/'o') == drawn + [path.name]
             and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
-    assert ({r['method'] for r in records}
-            == (set(rows) if what[:3] == 'tab' or what == 'fig2' else {'AE+k-means'}
-                if what == 'fig4' else {'AE+k-means', 'DEC'} if what == 'details' else {'DEC'}))
+    methods = (dict(table2=rows, fig2=rows, table3=rows, table4=rows, fig4=['AE+k-means'],
+                    graphs=['SEC', 'LDMGI'], details=['AE+k-means', 'DEC']).get(what, ['DEC']))
+    assert {r['method'] for r in records} == set(methods)
     assert ({r['seed'] for r in records} == {0, 1}
             and {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)})
 
@@ -399,7 +400,8 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     key = lambda r: json.dumps([r['method'], r['seed'], r['params']])
     assert {key(r): r['acc'] for r in again} == {key(r): r['acc'] for r in records}
 
-@pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('mistakes', MISTAKES)])
+@pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('widths', WIDTHS),
+                                           ('mistakes', MISTAKES)])
 def test_variants(cli, tmp_path, blobs, what, variants):
     r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')
     assert r.returncode == 0, r.stderr

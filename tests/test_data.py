@@ -1,6 +1,7 @@
 """What comes from outside: the benchmarks' original files, tables of one's own, and everything
 that can be wrong with them, with arguments and with model files"""
 import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, torchvision
 from PIL import Image
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from dec_tutorial import data
-from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_x, check_y,
+from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_offset, check_x, check_y,
                                hog_colour, load_data, scale_factor)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.sae import AutoEncoder
@@ -272,6 +273,17 @@ def test_csr_stays_sparse(tmp_path):
     torch.testing.assert_close(rows[torch.tensor([3, 1])],
                                torch.from_numpy(2*ds.x.toarray()[[3, 1]]))
 
+@pytest.mark.parametrize('kind', ['csr', 'csc', 'coo', 'bsr', 'dia'])
+def test_every_format_of_save_npz(tmp_path, kind):
+    x = sparse.random(6, 6, .4, format='csr', random_state=0, dtype=np.float32)
+    sparse.save_npz(tmp_path/'x.npz', x.asformat(kind))
+    got = load_data(tmp_path/'x.npz').x
+    assert got.format == 'csr' and (got != x).nnz == 0
+
+def test_colours_in_bytes_are_shown():
+    bytes = np.arange(27)*9
+    assert np.allclose(as_image(bytes, (3, 3, 3)), as_image(bytes/255, (3, 3, 3)))
+
 def test_npy(tmp_path):
     x = pixels(5, 4, 6)
     np.save(tmp_path/'stack.npy', x)                                           # a stack of pictures
@@ -287,7 +299,8 @@ def test_colours_may_come_last(tmp_path, colours):
     x = pixels(5, 6, 7, colours)
     np.save(tmp_path/'stack.npy', x)
     ds = load_data(tmp_path/'stack.npy')
-    assert ds.image_shape == (colours, 6, 7) and (as_image(ds.x[2], ds.image_shape) == x[2]).all()
+    shown = as_image(ds.x[2], ds.image_shape)*255                                # as matplotlib wants it
+    assert ds.image_shape == (colours, 6, 7) and (shown.round() == x[2]).all()
     np.save(tmp_path/'stack.npy', np.moveaxis(x, -1, 1))
     assert (load_data(tmp_path/'stack.npy').x == ds.x).all()
 
@@ -310,6 +323,10 @@ def test_csv(tmp_path, text, y):
     ds = load_data(tmp_path/'t.csv')
     np.testing.assert_array_equal(ds.x, [[1, 2, 3], [4, 5, 6]])
     assert (ds.y is None) if y is None else list(ds.y) == y
+
+def test_a_line_that_may_number_the_columns(tmp_path):
+    (tmp_path/'t.csv').write_text('1,2,3\n4,5,6\n')
+    with pytest.warns(UserWarning, match='1 to 3, is read as a point'): load_data(tmp_path/'t.csv')
 
 def test_classes_keep_their_names(tmp_path):
     def classes(cells):
@@ -396,6 +413,20 @@ def test_frames():
         assert refused(lambda: check_x(frame(a=column, b=[1, 2, 3])), 'not real numbers')
     assert refused(lambda: check_x(frame(a=[], b=[])), '0 sample(s)')
     assert refused(lambda: check_x(pd.DataFrame(index=range(3))), '0 feature(s)')
+
+far = 1_700_000_000 + 60*np.arange(40)%600
+@pytest.mark.parametrize('x', [
+    np.c_[far, np.arange(40)], np.c_[far, np.arange(40)].astype(np.int32),
+    np.c_[far, np.arange(40)].astype(object), sparse.csr_matrix(np.c_[far, np.arange(40.)]),
+    pd.DataFrame(dict(t=far, b=np.arange(40) > 20)), pd.DataFrame(dict(t=far, v=1.)).convert_dtypes()
+    ], ids=['int64', 'int32', 'object', 'CSR', 'with bool', 'nullable'])
+def test_columns_that_float32_would_forget(x):
+    assert refused(lambda: check_offset(x), 'column 0', 'float32')
+    assert refused(lambda: DEC(2, ae_iter=1, max_iter=1).fit(np.ones((40, 2)), more=x), 'more')
+
+@pytest.mark.parametrize('x', [np.arange(12).reshape(4, 3), np.ones((4, 3), np.float32),
+                               np.array([[1, 'a']], object), sparse.eye_array(5, format='coo')])
+def test_columns_that_float32_keeps(x): check_offset(x)
 
 @pytest.mark.parametrize('y, word', [
     (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'),
@@ -576,6 +607,19 @@ def test_atomic_path(tmp_path):
     # who reads meanwhile gets the old file whole
     with open(f) as reader: write(f, 'new'); assert reader.read() == 'old'
     assert f.read_text() == 'new' and os.listdir(f.parent) == ['f.txt']
+
+def test_writing_through_a_link_and_with_the_old_rights(tmp_path):
+    f, link = tmp_path/'f.txt', tmp_path/'link.txt'
+    f.write_text('old'); f.chmod(0o640); link.symlink_to(f)
+    write(link)
+    assert link.is_symlink() and f.read_text() == 'new' and f.stat().st_mode & 0o777 == 0o640
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    os.mkfifo(pipe := tmp_path/'p')
+    with ThreadPoolExecutor(1) as other:
+        got = other.submit(pipe.read_text)
+        write(pipe)
+        assert got.result(10) == 'new' and pipe.is_fifo() and os.listdir(tmp_path) == ['p']
 
 def test_the_home_folder_may_be_written_short(tmp_path, monkeypatch, fitted):
     monkeypatch.setenv('HOME', str(tmp_path)); monkeypatch.chdir(tmp_path)

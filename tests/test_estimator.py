@@ -1,5 +1,5 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
-import multiprocessing, pickle, threading, warnings
+import multiprocessing, pickle, signal, threading, warnings
 from dataclasses import replace
 from functools import partial
 import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
@@ -24,6 +24,7 @@ from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.figures import generalizability
 from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
+from dec_tutorial.own_data import separation
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
@@ -32,6 +33,60 @@ narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes
 def small(k=3, **kw):
     return DEC(k, **dict(recipe=narrow, ae_iter=60, max_iter=40, update_interval=20, n_init=2,
                          random_state=0) | kw)
+
+def test_more_has_the_columns_of_x():
+    x = pd.DataFrame(make_blobs()[0]).add_prefix('c')
+    for other in (x[x.columns[::-1]], x.rename(columns=str.upper)):
+        with pytest.raises(DecError, match='other column names'): small().fit(x, more=other)
+    small().fit(x, more=x)
+
+def test_a_new_start_forgets_the_old_clusters():
+    m = small().fit(make_blobs()[0])
+    m.set_params(n_clusters=5).fit_autoencoder(make_blobs()[0])
+    assert m.n_clusters_ == 5 and not {'cluster_centers_', 'soft_sizes_', 'n_iter_'} & {*vars(m)}
+
+def test_a_loaded_model_may_change_its_method(tmp_path):
+    x = make_blobs()[0]
+    small().fit(x).save(tmp_path/'m')
+    m = DEC.load(tmp_path/'m').set_params(method='IDEC', ae_iter=60, max_iter=40)
+    assert m._use.keep_decoder and m.fit(x).n_iter_ > 0
+    small(train_centroids=False).fit(x).save(tmp_path/'m')
+    assert DEC.load(tmp_path/'m')._use.train_centroids is False
+
+class Few(DEC):
+    def __init__(self, n_clusters=3, *, recipe='fast', random_state=None):
+        super().__init__(n_clusters, recipe=recipe, random_state=random_state, ae_iter=60,
+                         max_iter=40, update_interval=20, n_init=2)
+
+def test_a_subclass_that_takes_fewer_arguments_is_read_back(tmp_path):
+    m = Few(recipe=narrow, random_state=0).fit(make_blobs()[0])
+    m.save(tmp_path/'m')
+    assert np.array_equal(Few.load(tmp_path/'m').predict(make_blobs()[0]), m.labels_)
+
+def test_ctrl_c_of_somebody_else_is_left_alone():
+    heard, was = [], signal.signal(signal.SIGINT, signal.SIG_IGN)
+    class Press(Callback):
+        def after_batch(self, trainer): signal.raise_signal(signal.SIGINT); heard.append(1)
+    try: small(callbacks=[Press()]).fit(make_blobs()[0])
+    finally: signal.signal(signal.SIGINT, was)
+    assert len(heard) > 1
+
+def test_threads_leave_the_default_dtype_alone():
+    x, before = make_blobs()[0], torch.get_default_dtype()
+    models = [small().fit(x) for _ in range(2)]
+    def go(m):
+        for _ in range(15): m.partial_fit(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        threads = [threading.Thread(target=go, args=(m,)) for m in models]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert torch.get_default_dtype() == torch.float64
+    finally: torch.set_default_dtype(before)
+
+def test_small_units_part_clusters_as_well():
+    frame = pd.DataFrame(dict(m=[0., 0, 1, 1], nm=[0., 0, 1e-8, 1e-8], same=[.1]*4, hole=[0, 0, 1, np.inf]))
+    assert separation(frame, [0, 0, 1, 1]) == dict(m=1., nm=1., same=0., hole=1.)
 
 # 4: one of them counts the classes it made up
 @parametrize_with_checks([small(4, precision='float32')])

@@ -323,9 +323,19 @@ def test_resume_on_a_gpu(tmp_path, x):
 @pytest.mark.parametrize('name', ['customers.csv', 'model.safetensors'])
 def test_a_file_that_is_no_checkpoint_is_kept(tmp_path, x, name):
     (tmp_path/name).write_bytes(b'a,b\n1,2\n')
-    with pytest.warns(UserWarning, match=f'the file is {name}.unreadable now'):
+    with pytest.raises(DecError, match='is no checkpoint, and is left as it is'):
         DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/name).fit(x)
-    assert (tmp_path/f'{name}.unreadable').read_bytes() == b'a,b\n1,2\n'
+    assert os.listdir(tmp_path) == [name] and (tmp_path/name).read_bytes() == b'a,b\n1,2\n'
+
+def test_a_damaged_checkpoint_is_kept_beside_a_new_one(tmp_path, x):
+    (tmp_path/'ck.pt').write_bytes(b'PK, and nothing')
+    with pytest.warns(UserWarning, match='the file is ck.pt.unreadable now'):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt').fit(x)
+    assert (tmp_path/'ck.pt.unreadable').read_bytes() == b'PK, and nothing'
+
+def test_seconds_between_saves_are_a_number(monkeypatch):
+    monkeypatch.setenv('DEC_TUTORIAL_SAVE_EVERY', 'abc')
+    with pytest.raises(DecError, match='DEC_TUTORIAL_SAVE_EVERY'): Checkpoint()
 
 def test_halves_of_another_job_are_not_taken_up(tmp_path, x, monkeypatch):
     auto = lambda x, seed, ck: DEC('auto', recipe=tiny, random_state=seed, checkpoint=ck).fit(x)
@@ -348,6 +358,18 @@ def test_modules_and_globals_belong_to_the_job(x):
         exec(f'factor = {factor}\ndef loss(b): return factor*b.q.sum()', made)
         made[factor] = job_key(x, loss=made['loss'])
     assert made[1.] != made[100.]
+
+@pytest.mark.parametrize('code', [
+    'def scaled(b): return {}*b.q.sum()\ndef loss(b): return scaled(b)',
+    'def again(b, n=2): return again(b, n - 1) if n else {}*b.q.sum()\nloss = again',
+    'class Loss:\n    def __call__(self, b): return {}*b.q.sum()\nloss = Loss()',
+    'class Base:\n    def scaled(self, b): return {}*b.q.sum()\n'
+    'class Loss(Base):\n    def __call__(self, b): return self.scaled(b)\nloss = Loss()',
+    'import types\nhow = types.SimpleNamespace(c={})\ndef loss(b): return how.c*b.q.sum()',
+    'class Loss:\n    c = {}\n    @property\n    def d(self): return Loss.c\nloss = Loss'])
+def test_what_a_function_reaches_belongs_to_the_job(x, code):
+    def key(c): exec(code.format(c), made := dict(__name__='of_the_user')); return job_key(x, f=made['loss'])
+    assert key(1.) == key(1.) != key(100.)
 
 def test_an_open_checkpoint_is_not_changed_by_later_runs(x):
     class Power(training.Callback):
@@ -382,9 +404,12 @@ def test_ctrl_c_twice_does_not_wait(tmp_path, x):
             if trainer.t == 20:
                 signal.raise_signal(signal.SIGINT); signal.raise_signal(signal.SIGINT)
                 raise AssertionError('still here')
-    with pytest.raises(KeyboardInterrupt):
-        DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint(tmp_path/'ck.pt', 1e9),
-            callbacks=[Slow()]).fit(x)
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)     # a shell's & has it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            DEC(4, recipe=tiny, random_state=0, checkpoint=Checkpoint(tmp_path/'ck.pt', 1e9),
+                callbacks=[Slow()]).fit(x)
+    finally: signal.signal(signal.SIGINT, was)
     assert Checkpoint(tmp_path/'ck.pt').running is None                  # half a batch is not saved
 
 def test_a_folder_is_no_checkpoint(tmp_path, x):
@@ -419,13 +444,17 @@ def test_globals_that_are_not_used_do_not_matter(x):
 def free_port():
     with socket.socket() as s: s.bind(('127.0.0.1', 0)); return s.getsockname()[1]
 
-def in_a_group(what): # 'shards': other points for each; 'one': the second predicts nothing
+# 'shards': other points for each; 'one': the second predicts nothing; 'apart': nor fits
+def in_a_group(what):
     torch.distributed.init_process_group('gloo')
     x, rank = np.random.default_rng(0).random((304, 20), dtype=np.float32), int(os.environ['RANK'])
     even = replace(tiny, finetune=replace(tiny.finetune, batch_size=64),
                    cluster=replace(tiny.cluster, batch_size=64), pretrain=None)
     mine = x[rank::2]
-    if what == 'one':
+    if what == 'apart':
+        if not rank:
+            with training.apart(): DEC(4, recipe=tiny, random_state=0).fit(x).save('alone')
+    elif what == 'one':
         m = DEC.load('m.safetensors')
         if not rank: np.save('got.npy', m.predict(mine))
     else:
@@ -442,6 +471,18 @@ def two(start, what):
     for c in [start(in_a_group, what, env=place | dict(RANK=str(i))) for i in (0, 1)]:
         r = c.finish()
         assert r.returncode == 0, r.stderr[-2000:]
+
+def test_one_of_a_group_fits_alone(start, tmp_path):
+    two(start, 'apart')
+    x = np.random.default_rng(0).random((304, 20), dtype=np.float32)
+    want = DEC(4, recipe=tiny, random_state=0).fit(x).labels_
+    assert np.array_equal(DEC.load(tmp_path/'alone').labels_, want)
+
+def test_workers_that_cannot_meet_are_told(monkeypatch, x):
+    for name in ('MASTER_ADDR', 'MASTER_PORT'): monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv('RANK', '0'); monkeypatch.setenv('WORLD_SIZE', '2')
+    with pytest.raises(DecError, match='start them with torchrun, or unset both'):
+        DEC(4, recipe=tiny, random_state=0).fit(x)
 
 def test_workers_predict_their_own_points(start, tmp_path):
     x = np.random.default_rng(0).random((304, 20), dtype=np.float32)
