@@ -197,7 +197,7 @@ KERNEL = (
 
 # %% ../nbs/14_ablations.ipynb #c3dab191
 def start_pull(
-    dec:DEC, # fitted
+    dec:DEC, # after fit_autoencoder
 )->float: # from 0 to 2
     "Mean over points of Σ_j |p_ij - q_ij| as the KL phase begins"
     z, labels = torch.from_numpy(dec.start_codes_), torch.from_numpy(dec.kmeans_labels_)
@@ -272,16 +272,15 @@ def variant_rows(records:list)->list: # of against, without what is only for the
                for r in against(records)])
 
 # %% ../nbs/14_ablations.ipynb #f2df1f8e
-def _in_points(ax, largest): # an axis of differences
+def _in_points(ax, low, high): # an axis of differences
     ax.axvline(0, color='.6', lw=1, ls='--')
     ax.grid(axis='y', color='.93')
     ax.set_axisbelow(True)
-    if largest <= 20: return
+    if max(-low, high) <= 20: return
     ax.set_xscale('symlog', linthresh=2, linscale=1)
-    ticks = [-80, -40, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20]
-    low, high = (1.3*v for v in ax.get_xlim())
-    ax.set_xticks([t for t in ticks if low <= t <= high])
-    ax.set_xticklabels([f'{t}' for t in ticks if low <= t <= high], rotation=90)
+    low, high = 1.3*min(low, -2), 1.3*max(high, 2)
+    ticks = [t for t in (-80, -20, -5, -2, 0, 2, 5, 20) if low <= t <= high]
+    ax.set_xticks(ticks, [f'{t}' for t in ticks], rotation=90)
     ax.set_xlim(low, high)
     ax.minorticks_off()
 
@@ -295,10 +294,10 @@ def show_forest(records:list, base:str='DEC'):
     by = [{r['change']: r for r in against([r for r in records if r.get('dataset', '') == d], base)}
           for d in datasets]
     names = list(by[0])[::-1]
-    largest = max(abs(100*v) for rows in by for r in rows.values() for v in r['diff'])
+    values = [100*v for rows in by for r in rows.values() for v in r['diff']]
     groups = list(dict.fromkeys(r['group'] for r in by[0].values()))
     fig, axs = _panels(len(by), 5.4 if len(by) == 1 else 2.5, .2*len(names) + .9, names=1.6,
-                       sharey=True)
+                       sharex=True, sharey=True)
     for ax, rows, dataset in zip(axs, by, datasets):
         for i, r in enumerate(rows.get(n) for n in names):
             if r is None: continue
@@ -306,7 +305,7 @@ def show_forest(records:list, base:str='DEC'):
                 ax.plot(100*v, i, 'o', ms=4, alpha=.8, color=f'C{groups.index(r["group"])}',
                         fillstyle='full' if same else 'none')
             if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
-        _in_points(ax, largest)
+        _in_points(ax, min(values), max(values))
         if len(by) > 1: ax.set_title(dataset)
     axs[0].set(yticks=range(len(names)), yticklabels=names, ylim=(-1, len(names)))
     fig.supxlabel('ACC minus that of DEC, in points', fontsize=10)
@@ -345,5 +344,5 @@ def show_widths(records:list): # of WIDTHS
         ax.set(xscale='log', xlabel='width of the codes', ylabel=name)
         ax.set_xticks(ticks := (.1, .3, 1, 3, 10, 30), [f'{t:g}' for t in ticks])
         ax.minorticks_off()
-    axs[1].legend()
+    axs[0].legend()
     return fig

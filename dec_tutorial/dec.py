@@ -9,7 +9,7 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'm
 # %% ../nbs/06_dec.ipynb #fac9b82a
 import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, sys, time, warnings
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -17,6 +17,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespac
 import numpy as np, torch, torch.nn as nn
 import matplotlib.pyplot as plt
 from fastcore.basics import patch, store_attr
+from fastcore.docments import docments
 from scipy import sparse
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
@@ -81,7 +82,7 @@ def get_recipe(
 # %% ../nbs/06_dec.ipynb #5cdb2b8d
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator;
-    `DEC??` explains each parameter, and `fit` leaves `labels_`, `cluster_centers_`,
+    `help(DEC)` explains each parameter, and `fit` leaves `labels_`, `cluster_centers_`,
     `kmeans_labels_`, `history_`, `stop_reason_`, `seconds_`, …"""
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
@@ -117,6 +118,11 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def transform(self, X): # it stands here, since set_output wraps what a class is made with
         "The embedding of points: (n, d), old or new -> codes z, (n, d_z)"
         return self._codes(X)
+
+# %% ../nbs/06_dec.ipynb #e4aa7aac
+with suppress(OSError):                               # where a program is packed without its source
+    DEC.__init__.__doc__ = '\n'.join(f'{name}: {text}' for name, text
+                                     in docments(DEC.__init__).items() if text)
 
 # %% ../nbs/06_dec.ipynb #510b1f1e
 # name -> arguments that differ from DEC's, and `alone` where workers cannot share; pages 22 and 23

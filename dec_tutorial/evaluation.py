@@ -164,7 +164,8 @@ def _panels(n, width, height, most=4, names=0., **kw): # n pictures, in rows of 
     across = -(-n//rows)                                   # four of three are two and two
     fig, axs = plt.subplots(rows, across, figsize=(names + width*across, rows*height),
                             squeeze=False, **kw)
-    for ax in axs.flat[n:]: ax.set_visible(False)
+    for ax, above in zip(axs.flat[n:], axs.flat[n - across:]):        # its numbers stand higher up
+        ax.set_visible(False); above.tick_params(labelbottom=True)
     return fig, axs.flat
 
 def show_flat(

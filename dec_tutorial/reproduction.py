@@ -25,7 +25,8 @@ from .ablations import (ABLATIONS, WIDTHS, show_forest, show_widths, variant_cel
                                     variant_rows, width_rows)
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
-from .compare import family_cells, family_rows, sizes_cells
+from .compare import (family_cells, family_rows, jitter_cells, jitter_rows,
+                                  sizes_cells)
 from .figures import (fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells,
                                   fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5,
                                   show_fig6)
@@ -127,6 +128,7 @@ WHAT = dict(
     mistakes=Item('mistakes', _variants(MISTAKES), _only(variant_rows), _only(show_forest)),
     combining=Item('combining', combining_cells, _only(combining_rows), _only(show_plans)),
     family=Item('family', family_cells, _only(family_rows), _only(show_forest)),
+    jitter=Item('jitter', jitter_cells, _only(jitter_rows)),
     sizes=Item('sizes', sizes_cells, _only(family_rows), _only(show_forest)))
 
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
@@ -163,7 +165,7 @@ def reproduce(
 @_command
 def dec_reproduce(
     what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, graphs, details, ablations, '
-              'widths, mistakes, combining, family or sizes', str, opt=False),
+              'widths, mistakes, combining, family, jitter or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds, with commas between', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

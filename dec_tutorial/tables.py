@@ -334,7 +334,7 @@ def by_r_min(
     mine = [r for r in records if r['recipe'] in (None, recipe)]
     values = sorted({r['params']['r_min'] for r in mine if r['recipe'] == recipe})
     def text(m, v):
-        return ((f"{PAPER['table4'][m][v]} / " if mine[0]['dataset'] == 'mnist' else '')
+        return ((f"{PAPER['table4'][m][v]:.1f} / " if mine[0]['dataset'] == 'mnist' else '')
                 + mean_sd(r['acc'] for r in mine if r['method'] == m and r['params']['r_min'] == v))
     return [dict(method=m) | {f'{v:g}': text(m, v) for v in values} for m in PAPER['table4']]
 
@@ -369,8 +369,11 @@ def show_r_min(
     return fig
 
 # %% ../nbs/11_tables.ipynb #ad3339dc
+_RAISED = str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹')
+
 def _setting(r):
-    return ', '.join([r['method'], *(f"{dict(mu='μ', lam='λ')[k]} = {v:g}"
+    power = lambda v: f'{v:g}' if v > .01 else '10' + f'{np.log10(v):.0f}'.translate(_RAISED)
+    return ', '.join([r['method'], *(f"{dict(mu='μ', lam='λ')[k]} = {power(v)}"
                                      for k, v in r['params'].items() if k != 'n')])
 
 def by_points(records:list)->list: # of graphs; a row for each method and value of its parameter
@@ -386,8 +389,8 @@ def show_points(records:list): # of graphs
     for i, m in enumerate(dict.fromkeys(map(_setting, records))):
         mine = [r for r in records if _setting(r) == m]
         seeds_and_mean(ax, [r['params']['n'] for r in mine], [100*r['acc'] for r in mine],
-                       color=f'C{i}', label=m)
-    ax.set(xscale='log', xlabel='points', ylabel='ACC')
+                       color=f'C{i}', label=m, ls='--' if '10⁻' in m else '-')
+    ax.set(xscale='log', xlabel='points', ylabel='ACC, in %')
     ticks = sorted({r['params']['n'] for r in records})
     ax.set_xticks(ticks, [f'{t:,}'.replace(',', '\u2009') for t in ticks])
     ax.minorticks_off()
