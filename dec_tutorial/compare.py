@@ -99,6 +99,7 @@ def jitter_cells(
 ):
     "Jitter in the autoencoder, in the KL phase, in both and in neither"
     ds, cut, name = cells.ds, QUICK if quick else {}, getattr(recipe, 'name', recipe)
+    for_pictures('DEC-DA', ds)               # points that are no pictures: said before any training
     for s in seeds:
         for seen, like in (('plain', 'DEC'), ('jittered', 'DEC-DA')):
             begin = cache(lambda: shared_start(ds, recipe, s, work, **cut, method=like,

@@ -374,7 +374,7 @@ def test_not_enough_memory_is_said(cli, tmp_path, blobs, how):
                                        ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']),
                                        ('table4', ['k-means', 'AE+k-means', 'DEC']),
     ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']),
-    ('graphs', ['SEC, μ = 1e-08', 'SEC, μ = 1', 'LDMGI, λ = 1e-08', 'LDMGI, λ = 1']),
+    ('graphs', ['SEC, μ = 10⁻⁸', 'SEC, μ = 1', 'LDMGI, λ = 10⁻⁸', 'LDMGI, λ = 1']),
     ('details', ['none', *KL_CHANGES, 'none', *AE_CHANGES])])
 def test_reproduce(cli, tmp_path, blobs, what, rows):
     run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick',
@@ -436,7 +436,8 @@ def test_records_can_be_made_again(cli, tmp_path):
                                         ('table2 --seeds a,b', 'whole numbers'),
                                         ('fig2 --recipe slow', 'known are paper'),
                                         ('table3 --data unlabelled.npz', 'no classes'),
-    ('fig3 --data blobs.npz', 'needs pictures'), ('details --data blobs.npz', '--recipe authors'),
+    ('fig3 --data blobs.npz', 'needs pictures'), ('jitter --data blobs.npz', 'looks at pictures'),
+    ('details --data blobs.npz', '--recipe authors'),
     ('fig2 --data minst', "did you mean 'mnist'")])
 def test_reproduce_complains(cli, tmp_path, blobs, argv, words):
     spoil(tmp_path)
