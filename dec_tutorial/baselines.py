@@ -97,7 +97,7 @@ class _Spectral(ClusterMixin, BaseEstimator):
         return tags
     def embed(self,
         X, # points, (n, d); array or sparse matrix
-        # of neighbours, with at least as many as needed; None: looked for
+        # what neighbours returns, of n_neighbors columns or more; None: looked for
         neighbors:tuple|None=None,
     )->np.ndarray: # the relaxed indicator, (n, n_clusters)
         "The eigenvectors only"

@@ -87,7 +87,8 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
-        method:str='DEC', # a name in METHODS; it says what every None below means
+        # a name in METHODS; it fills the arguments whose comment has DEC's value ('DEC: …')
+        method:str='DEC',
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
         update_interval:int|None=None, # mini-batches between two refreshes; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
@@ -323,7 +324,7 @@ def behind_pca(
     rows:Rows, # points, (n, d)
     # points to look at, at even distances; None: 5000, or fewer if they are wide
     most:int|None=None,
-)->float: # share of the variance: 0 if the same, 1 if the network knows the mean at best
+)->float: # share of the variance: 0 if the same, below 0 if the network is ahead
     """How much worse a network restores points than principal components do, as many as its code
     has numbers"""
     most = most or max(1500, min(5000, 10**7//rows.d))            # fewer, and components flatter
@@ -390,7 +391,7 @@ def _check_workers(self:DEC, rows): # by some points at even distances
     if worker()[1] == 1: return
     if self._use.alone:
         raise DecError(f'{self.method} cannot be shared by several workers, since what it '
-                       f'minimises is no mean over points; run it without torchrun')
+                       f'learns is not only a mean over points; run it without torchrun')
     some = rows[slice(0, None, max(1, rows.n*rows.d//2**20))]
     if not alike(job_key(some.cpu().numpy(), n=rows.n)):
         raise DecError('every worker must be given the same points; they share them out themselves')

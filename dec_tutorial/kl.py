@@ -46,10 +46,10 @@ def kl_gradients(
 def kmeans_start(
     z:torch.Tensor, # embedded points, (n, d_z)
     k:int, # clusters
-    n_init:int=20, # restarts, the tightest is kept
+    n_init:int=20, # restarts; the one with the least inertia is kept
     seed:int=0,
-)->dict: # mu, (k, d_z); labels, (n,); inertia
-    "Centroids by scikit-learn's k-means on the codes (paper: sections 3.1.1 and 4.3)"
+)->dict: # mu, (k, d_z); labels, (n,); inertia: sum of squared distances to the own centroid
+    "Centroids by scikit-learn's k-means on the codes (paper: sections 3.2 and 4.3)"
     km = KMeans(k, n_init=n_init, random_state=seed).fit(z.detach().cpu().double().numpy())
     return dict(mu=torch.from_numpy(km.cluster_centers_).float(),
                 labels=torch.from_numpy(km.labels_.astype(np.int64)), inertia=float(km.inertia_))
