@@ -7,7 +7,7 @@ __all__ = ['SWEEP', 'neighbours', 'laplacian', 'discretise', 'unit_rows', 'centr
            'ldmgi_matrix', 'LDMGI', 'sweep']
 
 # %% ../nbs/10_baselines.ipynb #8ca5a0a9
-import warnings
+import numbers, warnings
 import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, lobpcg
@@ -106,9 +106,12 @@ class _Spectral(ClusterMixin, BaseEstimator):
         if not (isinstance(k, (int, np.integer)) and 2 <= k <= n//2):
             raise DecError(f"n_clusters must be between 2 and half the number of points ({n}), not "
                            f"{k!r}")
+        if not (isinstance(self.n_neighbors, numbers.Integral) and self.n_neighbors >= 1):
+            raise DecError(f"n_neighbors must be a whole number above 0, not {self.n_neighbors!r}")
         for name, value in {self._param: getattr(self, self._param),
                             'gamma': getattr(self, 'gamma', 1.)}.items():
-            if not value > 0: raise DecError(f"{name} must be above 0, not {value!r}")
+            if not (isinstance(value, numbers.Real) and value > 0):
+                raise DecError(f"{name} must be a number above 0, not {value!r}")
         dist, idx = neighbors or neighbours(X, self.n_neighbors)
         if idx.shape[0] != n or idx.shape[1] < self.n_neighbors:
             raise DecError(f"neighbors of {idx.shape[0]} points, {idx.shape[1]} each, were given; "
@@ -153,7 +156,7 @@ class SEC(_Spectral):
         self.coef_, self.intercept_ = linear(F)
         return F
     def predict(self, X): # points, (m, d) -> clusters, (m,), by the linear map
-        check_is_fitted(self)
+        check_is_fitted(self, 'kmeans_')
         X = check_x(X).astype(np.float64)
         if X.shape[1] != self.n_features_in_:
             raise DecError(f"X has {X.shape[1]} features, but SEC is expecting "

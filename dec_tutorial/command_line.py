@@ -7,6 +7,7 @@ __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/08_command_line.ipynb #fde34084
 import argparse, base64, csv, html, itertools, math, os, shlex, sys, tempfile, time, typing
+import warnings
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
@@ -36,9 +37,11 @@ def raw_kmeans(
     """k-means on the points as they are: the baseline of the paper's table 2; fitted on
     `thinned` points if they lie on disk"""
     t, some = time.perf_counter(), thinned(x) if on_disk(x) else x
-    km = KMeans(k, n_init=n_init, random_state=seed).fit(some)
+    # squares of tiny numbers would vanish; a power of two rounds nothing
+    unit = 2.**round(math.log2(scale_factor(some)))
+    km = KMeans(k, n_init=n_init, random_state=seed).fit(some*unit)
     labels = km.labels_ if some.shape == x.shape else np.concatenate(
-        [km.predict(part) for part in np.array_split(x, math.ceil(len(x)/len(some)))])
+        [km.predict(part*unit) for part in np.array_split(x, math.ceil(len(x)/len(some)))])
     return dict(labels=torch.from_numpy(labels.astype(np.int64)), iterations=int(km.n_iter_),
                 seconds=time.perf_counter() - t, fitted_on=some.shape[0])
 
@@ -86,11 +89,11 @@ def _reconstructions(ds, dec, m=12):
 # %% ../nbs/08_command_line.ipynb #00bd2814
 def _pictures(ds, dec, q):
     "(file, caption, function that draws) of everything there is to see"
-    stations = [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)),
-                (dec.method, flat(dec.transform(ds.x)))]
+    stations = lambda: [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)),
+                        (dec.method, flat(dec._codes(ds.x)))]
     out = [('embedding', f'The points in the plane of their two largest principal components, '
             f'coloured by cluster: as they came, as the autoencoder codes them, and after '
-            f'{dec.method}.', lambda: show_flat(stations, dec.labels_)),
+            f'{dec.method}.', lambda: show_flat(stations(), dec.labels_)),
            ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a '
             'share q in every cluster, from 0 to 1 and 1 together, and its largest is counted '
             'here.', lambda: show_confidence(q)),
@@ -198,27 +201,33 @@ def _assignments(q, path): # a line for every point
         w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
 
 # %% ../nbs/08_command_line.ipynb #b7c407d0
+def _drawn(pictures, out): # those that could be drawn, as (name, bytes, caption)
+    with plt.rc_context():
+        set_theme()
+        for name, caption, draw in pictures:
+            before = plt.get_fignums()
+            try:
+                fig = draw()
+                with atomic_path(out/f'{name}.png') as tmp:
+                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
+                yield name, (out/f'{name}.png').read_bytes(), caption
+            except Exception as e:                       # no picture is worth an hour of training
+                warnings.warn(f'{name}.png could not be drawn ({type(e).__name__}: {e})')
+            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
+
 def _write_all(ds, dec, records, table, out):
-    """record.json, model.safetensors, assignments.csv, the pictures and report.html, each whole
-    or not at all"""
-    set_theme()
-    q = dec.predict_proba(ds.x)
-    pictures, drawn = [], _pictures(ds, dec, q)
-    for name, caption, draw in drawn:
-        fig = draw()
-        with atomic_path(out/f'{name}.png') as tmp:
-            fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
-        plt.close(fig)
-        pictures.append(((out/f'{name}.png').read_bytes(), caption))
+    """assignments.csv, the pictures, model.safetensors, report.html and record.json, each whole or
+    not at all"""
+    _assignments(q := dec.predict_proba(ds.x), out/'assignments.csv')
+    drawn = [*_drawn(_pictures(ds, dec, q), out)]
     if _recorded(out):                                             # of another job in this folder
         for name in _PICTURES - {name for name, *_ in drawn}:
             (out/f'{name}.png').unlink(missing_ok=True)
-    _assignments(q, out/'assignments.csv')
     if ds.names and len({*ds.names}) == ds.d:
         dec.feature_names_in_ = np.array(ds.names, dtype=object)
     # these were the command's own
     dec.set_params(checkpoint=None, callbacks=None).save(out/'model.safetensors')
-    _write_text(out/'report.html', _report(ds, dec, table, pictures, records))
+    _write_text(out/'report.html', _report(ds, dec, table, [d[1:] for d in drawn], records))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
         for f in part_files(out/name): f.unlink(missing_ok=True)
@@ -280,7 +289,7 @@ def run_fit(
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=prec, **limits)
     what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec,
-                rows=dec.train_rows)
+                rows=dec.train_rows, image=ds.image_shape, more=ds.more is None or job_key(ds.more))
     with workers(dev):                                        # one, unless torchrun started several
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
@@ -430,12 +439,13 @@ def _in_order(dec, ds): # the features as the model knows them, by name where bo
 def dec_predict(
     model:_arg('a model.safetensors written by dec_fit', str, opt=False),
     data:_arg('the points: a name or file, as for dec_fit', str, opt=False),
-    out:_arg('the CSV file to write', str)='assignments.csv',
+    out:_arg('the CSV file to write; default: assignments-DATA.csv', str)=None,
     root:_arg('folder with benchmark data', str)=None,
     device:_arg('auto, cpu or cuda', str)='auto',
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     with _plain('dec_predict', ''):
+        out = out or f"assignments-{_user_path(data).stem or 'data'}.csv"
         if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
             raise DecError(f"--out {out} is the model or the data itself; name another file")
         dec, ds = DEC.load(model, device), load_data(data, root)

@@ -11,7 +11,7 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
 import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings, zipfile
 import zlib
 from array import array
-from itertools import chain
+from itertools import chain, pairwise
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -281,13 +281,14 @@ def _header(first, path):
     numbers = [c.strip() for c in first if _is_number(c)]
     counted = [[str(i) for i in range(a, a + len(numbers))] for a in (0, 1)]
     if len(numbers) == len(first):
-        if len(first) > 2 and numbers == counted[1]:
-            warnings.warn(f"{path}: the first line, 1 to {numbers[-1]}, is read as a point; if it "
-                          f"numbers the columns, leave it out")
         if len(first) > 2 and numbers == counted[0]:
             raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas "
                            f"numbers columns; leave it out (to_csv with header=False), or put "
                            f"names there")
+        if len(first) > 2 and all(float(a).is_integer() and float(b) == float(a) + 1
+                                  for a, b in pairwise(first)):
+            warnings.warn(f"{path}: the first line, {first[0].strip()} to {first[-1].strip()}, is "
+                          f"read as a point; if it names the columns, leave it out")
         return None
     if numbers and numbers not in counted:                                 # columns may be numbered
         j = next(j for j, c in enumerate(first) if not _is_number(c))

@@ -55,6 +55,19 @@ class Recipe:
     train_part:bool=False # autoencoder on the published training part only, where there is one
     # columns that the autoencoder's rates are made for; with fewer they are lowered in proportion
     features:int=1
+    def __post_init__(self):
+        whole = lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool) and v >= 1
+        for name, fine, what in (
+            ('finetune', lambda v: isinstance(v, Stage), 'a Stage'),
+            ('cluster', lambda v: isinstance(v, Stage), 'a Stage'),
+            ('pretrain', lambda v: v is None or isinstance(v, Stage), 'a Stage, or None'),
+            ('dims', lambda v: isinstance(v, (tuple, list)) and len(v) and all(map(whole, v)),
+             'widths, whole numbers of at least 1, like (500, 500, 2000, 10)'),
+            ('factor', lambda v: isinstance(v, numbers.Real) and 0 < v < math.inf,
+             'a number above 0'),
+            ('features', whole, 'a whole number of at least 1')):
+            if not fine(v := getattr(self, name)):
+                raise DecError(f'{name} of a recipe must be {what}, not {v!r}')
 
 # %% ../nbs/06_dec.ipynb #87ca3cbd
 _layer = dict(lr=.1, lr_step=20_000, dropout=.2)
@@ -272,8 +285,11 @@ class _Spell: # what JSON does not know: functions by what they do, objects by w
         if isinstance(v, nn.Module):
             return [_digest(v), [(type(m), m.extra_repr(), _held(vars(m))) for m in v.modules()]]
         if hasattr(v, '__qualname__'): return name
-        return ([type(v), vars(v)] if hasattr(v, '__dict__')
-                else re.sub(' at 0x[0-9a-f]+', '', str(v)))
+        if hasattr(v, '__dict__'): return [type(v), vars(v)]
+        if type(v).__repr__ is not object.__repr__: return re.sub(' at 0x[0-9a-f]+', '', str(v))
+        slots = [s for c in type(v).__mro__ for s in [vars(c).get('__slots__', ())]]
+        slots = [n for s in slots for n in ([s] if isinstance(s, str) else s)]
+        return [type(v), {n: getattr(v, n) for n in slots if hasattr(v, n)}]
 
 # %% ../nbs/06_dec.ipynb #cea24383
 def job_key(
@@ -401,8 +417,8 @@ def _check_more(more, X, given): # given: X as the user has it
     if len(names) == 2 and names[0] != names[1]:
         raise DecError('more has other column names than X, or another order of them; give both '
                        'the same')
-    check_offset(more, 'more')
-    more = check_x(more, 'more')
+    raw, more = more, check_x(more, 'more')
+    check_offset(raw, 'more')
     if sparse.issparse(more) != sparse.issparse(X):
         raise DecError('one of X and more is sparse and the other dense; give both alike')
     if more.shape[1] != X.shape[1]:
@@ -804,10 +820,6 @@ def save(self:DEC,
                        "code; keep the arrays you need with numpy.savez")
     header, plain = _header(self), lambda v: v.detach().cpu().contiguous()
     arrays = {k: plain(v) for k, v in self.autoencoder_.state_dict().items()}
-    shapes = lambda d: {k: v.shape for k, v in d.items()}
-    if shapes(arrays) != shapes(_blank(header).state_dict()):
-        raise DecError(f"a {header['network']} with settings that its dims do not tell cannot be "
-                       f"saved; keep the arrays you need with numpy.savez")
     arrays |= {f'head.{k}': plain(v) for k, v in self.layer_.state_dict().items()}
     stream = (self.momentum_ or dict(state={}))['state']                    # of partial_fit
     arrays |= {f'momentum.{i}.{n}': plain(v) for i, s in stream.items() for n, v in s.items()
@@ -819,6 +831,10 @@ def save(self:DEC,
         if not v.isfinite().all():
             raise DecError(f"{name} of this model holds NaN or infinity; fit it again before you "
                            f"save it")
+    if not _computes_alike(self, header, arrays):
+        raise DecError("a model cannot be saved whose network or head has settings or code that a "
+                       "file does not hold (widths, an activation, a class of its own); keep the "
+                       "arrays you need with numpy.savez")
     text = json.dumps(header, default=lambda v: v.item())                   # numbers of numpy
     with atomic_path(path) as tmp: tmp.write_bytes(to_bytes(arrays, dict(dec_tutorial=text)))
 
@@ -844,6 +860,31 @@ def _recipe(d):
 def _part(name):
     if name not in _HOMES: raise ValueError(f'a {name!r}, which is no part that is known here')
     return getattr(import_module(f'dec_tutorial.{_HOMES[name]}'), name)
+
+def _parts(h, t): # network and head of a header and its arrays, and the arrays of the momentum
+    ae = _blank(h)
+    with torch.device('meta'):
+        layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
+        for n in {'head.count', 'head.unit'} & {*t}: layer.register_buffer(n[5:], t[n])      # DCN's
+    head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
+                      for part in ('head.', 'momentum.'))
+    layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
+    others = {*head, *momentum, 'soft_sizes', 'labels', 'kmeans_labels'}
+    ae.load_state_dict({k: v for k, v in t.items() if k not in others}, assign=True)
+    return ae, layer, momentum
+
+def _computes_alike(dec, h, t): # is what a file gives back the same function?
+    try: ae, layer, _ = _parts(h, t)
+    except RuntimeError: return False                                               # other shapes
+    with usual_defaults(), torch.no_grad():
+        x = torch.randn(16, ae.d, generator=torch.Generator().manual_seed(0))
+        def numbers_of(ae, layer):
+            with evaluating(ae):
+                z = ae.encoder(x.to(layer.mu.device))
+                return [v.cpu() for v in (z, ae.decoder(z), layer(z))]
+        return all(torch.allclose(a, b, rtol=1e-3, atol=1e-3*float(b.abs().max()), equal_nan=True)
+                   for a, b in zip(numbers_of(ae, layer),
+                                   numbers_of(dec.autoencoder_, dec.layer_)))
 
 def _shape(h): return dict(image_shape=tuple(h['shape'])) if h['shape'] else {}
 
@@ -913,15 +954,7 @@ def load(cls:DEC,
             'n_clusters', 'method', 'alpha', 'n_init', 'random_state', 'precision')}
         known = cls._get_param_names()                           # a subclass may take fewer of them
         m = cls(**{n: v for n, v in given.items() if n in known})
-        ae = _blank(h)
-        with torch.device('meta'):
-            layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
-            for n in {'head.count', 'head.unit'} & {*t}: layer.register_buffer(n[5:], t[n]) # DCN's
-        head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
-                          for part in ('head.', 'momentum.'))
-        layer.load_state_dict({k.removeprefix('head.'): v for k, v in head.items()}, assign=True)
-        others = {*head, *momentum, 'soft_sizes', 'labels', 'kmeans_labels'}
-        ae.load_state_dict({k: v for k, v in t.items() if k not in others}, assign=True)
+        ae, layer, momentum = _parts(h, t)
         _check_model(h, t, ae)
         m.autoencoder_, m.layer_ = ae.to(where), layer.to(where)
         m.recipe = m.recipe_ = given['recipe']

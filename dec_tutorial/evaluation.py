@@ -10,7 +10,6 @@ __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', '
 # %% ../nbs/07_evaluation.ipynb #8eea2e78
 import datetime, json, math, platform
 from importlib import resources
-from pathlib import Path
 import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt, seaborn as sns
 from matplotlib.colors import PowerNorm
 from matplotlib.patheffects import withStroke
@@ -20,7 +19,7 @@ from scipy.stats import t as student
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import DecError, as_image, atomic_path, thinned
+from .data import DecError, _user_path, as_image, atomic_path, thinned
 from .training import Callback
 
 # %% ../nbs/07_evaluation.ipynb #baf02703
@@ -65,7 +64,8 @@ def scores(
 
 # %% ../nbs/07_evaluation.ipynb #33da3e4c
 class Snapshots(Callback):
-    "Keep the clusters at every refresh of the target, and the codes at some of them"
+    """Keep the clusters at every refresh of the target, and the codes at some of them; for one fit,
+    so give every fit a new one"""
     def __init__(self,
         encode=None, # () -> codes of all points, (n, d_z); None: keep clusters only
         at=(), # numbers of the refreshes, from 0, at which codes are kept
@@ -96,7 +96,8 @@ def show_contingency(
     m = m[:, order]
     sns.heatmap(m, annot=np.where(m, m.astype(str), '') if m.size <= 500 else False, fmt='',
                 cmap='Blues', norm=PowerNorm(.4, 0), cbar=False, ax=ax, annot_kws=dict(size=8),
-                yticklabels=np.unique(y) if classes is None else classes,
+                yticklabels=[str(v).replace('$', r'\$')       # or matplotlib reads a formula
+                             for v in (np.unique(y) if classes is None else classes)],
                 xticklabels=np.unique(c)[order])
     ax.set(xlabel='cluster', ylabel='class')
     ax.tick_params(axis='y', rotation=0)
@@ -134,10 +135,15 @@ def flat(
     "The plane of the two largest principal components, of very many points those of `thinned` ones"
     if z.shape[1] == 1:
         return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
-    if sparse.issparse(z): return TruncatedSVD(2, random_state=0).fit_transform(z)
-    if len(some := thinned(z)) == len(z): return PCA(2, random_state=0).fit_transform(z)
-    pca = PCA(2, random_state=0).fit(some)
-    return np.concatenate([pca.transform(part)
+    # a session may want data frames; here they are of no use
+    plane = (TruncatedSVD if sparse.issparse(z) else PCA)(2, random_state=0).set_output(
+        transform='default')
+    some = z if sparse.issparse(z) else thinned(z)
+    # squares of very large or small numbers are none; a power of two rounds nothing
+    unit = 2.**math.frexp(float(abs(some).max()))[1]
+    if some.shape == z.shape: return plane.fit_transform(some/unit)*unit
+    plane.fit(some/unit)
+    return np.concatenate([plane.transform(part/unit)*unit
                            for part in np.array_split(z, math.ceil(len(z)/len(some)))])
 
 # %% ../nbs/07_evaluation.ipynb #1072c17f
@@ -255,7 +261,7 @@ def read_records(
     **where, # fields to select by, e.g. dataset='mnist'
 )->list: # of dictionaries
     "Records from a file, or those that ship with the package"
-    files = ([Path(path)] if path
+    files = ([_user_path(path)] if path
              else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir()
                           if f.name.endswith('.json')), key=lambda f: f.name))
     try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]

@@ -29,6 +29,15 @@ def prediction_strength(
     return float((kept[some]/(size*(size - 1))[some]).min()) if some.any() else 0.
 
 # %% ../nbs/33_how_many.ipynb #01e322ee
+def _alone(ck, dec, X): # is k_curve called by itself, and no fit looks after the file?
+    if not ck.check: return False
+    what = {n: v for n, v in dec.get_params(deep=False).items()
+            if n not in ('n_clusters', 'checkpoint', 'callbacks', 'device')}
+    if ck.path and ck.done.setdefault('curve', key := job_key(X, **what)) != key:
+        raise DecError(f"checkpoint {ck.path} belongs to another curve (other data or settings); "
+                       f"delete it or name another file")
+    return 'key' not in ck.done
+
 def _of_half(ck, i, key): # a checkpoint beside ck; whatever another job left there is not taken up
     c = Checkpoint(ck.path and ck.path.with_name(f'{ck.path.stem}-half-{i}.pt'), check=False)
     if c.done.get('key') != key: c.done, c.running = dict(key=key), None
@@ -54,16 +63,16 @@ def k_curve(
     the other, for every k; no label is needed"""
     X = check_x(X)
     if on_disk(X): X = thinned(X)                                       # halves are held in memory
-    n = X.shape[0]
+    n, ck = X.shape[0], checkpoint or Checkpoint()
     ks = list(range(2, min(20, n//20) + 1) if ks is None else ks)
     if not ks:
         raise DecError(f"{n} points are too few to find the number of clusters from; give 40 or "
                        f"more, or say n_clusters")
-    ck = checkpoint or Checkpoint()
+    alone = _alone(ck, dec, X)
     seed = ck.once('seed of the halves', dec._draw_seed)
     halves = [X[np.sort(half)]
               for half in np.array_split(np.random.default_rng(seed).permutation(n), 2)]
-    own = [_of_half(ck, i, job_key(half, seed=seed, job=ck.done.get('key')))
+    own = [_of_half(ck, i, job_key(half, seed=seed, job=ck.done.get('curve')))
            for i, half in enumerate(halves)]
     try: clone(dec)
     except TypeError as e:
@@ -80,7 +89,7 @@ def k_curve(
             return [make(i, k, autoencoder=ae).fit(half)
                     for i, (ae, half) in enumerate(zip(aes(), halves))]
     curve = [ck.once(f'{k} clusters', lambda: _row(*fits(k), halves, k)) for k in ks]
-    for c in own: c.clear()
+    for c in own + [ck]*alone: c.clear()
     return curve
 
 # %% ../nbs/33_how_many.ipynb #f6dc313c

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import Dataset, DecError
+from .data import Dataset, DecError, _user_path
 
 # %% ../nbs/30_own_data.ipynb #883429b3
 def agreement(
@@ -70,7 +70,7 @@ def load_pictures(
     grey:bool=True, # False: three colours, as (3, height, width)
 )->tuple: # a Dataset, and the paths of its rows, in the order of their names
     "The pictures in a folder as points"
-    files = sorted(f for f in Path(folder).rglob('*') if f.suffix.lower()
+    files = sorted(f for f in _user_path(folder).rglob('*') if f.suffix.lower()
                    in {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'})
     if not files:
         raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")

@@ -134,6 +134,11 @@ WHAT = dict(
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in
 
+# for names of files: records of other data, or of short runs, are never taken for the full ones
+def _mark(ds, quick):
+    return (('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}')
+            + ('-quick' if quick else ''))
+
 def reproduce(
     what:str, # a name in WHAT
     ds:Dataset, # with classes
@@ -154,10 +159,7 @@ def reproduce(
     folder, work = (_out_folder(Path(f)) for f in (
         folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'), work))
     item = WHAT[what]
-    # records of other data, or of short runs, are never taken for these
-    mark = (('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}')
-            + ('-quick' if quick else ''))
-    cells = Cells(item.experiment, ds, folder, command, mark)
+    cells = Cells(item.experiment, ds, folder, command, _mark(ds, quick))
     item.run(cells, seeds, recipe, work, quick)
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
 
@@ -178,10 +180,10 @@ def dec_reproduce(
     with _plain('dec_reproduce'):
         try:
             numbers = tuple(int(s) for s in str(seeds).split(','))
-            if min(numbers) < 0: raise ValueError
+            if not all(0 <= s < 2**32 for s in numbers): raise ValueError
         except ValueError:
-            raise DecError(f"seeds must be whole numbers with commas between, like 0,1,2, not "
-                           f"{seeds!r}") from None
+            raise DecError(f"seeds must be whole numbers below 2**32 with commas between, like "
+                           f"0,1,2, not {seeds!r}") from None
         for name in str(data).split(','):
             words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
                      + (['--quick'] if quick else []))
@@ -191,7 +193,7 @@ def dec_reproduce(
             print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
             if WHAT[what].draw:
                 set_theme()
-                path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}.png'
+                path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
                 fig = WHAT[what].draw(records, ds, recipe, numbers[0], WORK, quick)
                 with atomic_path(path) as tmp:
                     fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')

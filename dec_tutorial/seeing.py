@@ -170,11 +170,17 @@ class TensorBoardLog(Callback):
     def __init__(self,
         folder, # for the log, one for each run
     ):
+        self.folder = str(folder)
+        self.open()
+    def open(self):
         try: from torch.utils.tensorboard import SummaryWriter
         except ImportError as e:
             raise DecError("TensorBoardLog needs TensorBoard; install it with: pip install "
                            "tensorboard") from e
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(self.folder)
+    def __getstate__(self): return dict(folder=self.folder, writer=None)
+    def before_fit(self, trainer):
+        if self.writer is None: self.open()
     def after_refresh(self, trainer, q):
         sizes = np.bincount(q.argmax(1).cpu().numpy(), minlength=q.shape[1])
         changes = next((cb.changes[-1][1] for cb in trainer.callbacks

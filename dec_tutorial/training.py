@@ -606,21 +606,22 @@ class Checkpoint:
     ):
         self.path, self.check = path and _user_path(path), check
         self.done, self.running = {}, None
-        if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
         self.every = _seconds(every)
         rank, world = worker()
         if self.path and self.path.exists() and not rank: self._read()
         if self.path and world > 1:
             self.done, self.running = first_only(lambda: (self.done, self.running))
     def keep(self):
-        "`save`; where it fails for once and an older save is there, warn and go on"
+        "`save`; where the disk fails for once and an older save is there, warn and go on"
         if not self.path or not self.path.exists(): return self.save()
+        self._state()                                    # what cannot be stored is no disk's fault
         try: self.save()
         except DecError as e:
             warnings.warn(f'{e}; a run that is killed now goes on from the save before it')
+    def _state(self): return _storable(dict(done=self.done, running=self.running))
     def save(self):
         if not self.path or worker()[0]: return
-        torch.save(dict(done=self.done, running=self.running), raw := io.BytesIO())
+        torch.save(self._state(), raw := io.BytesIO())
         with atomic_path(self.path) as tmp: tmp.write_bytes(raw.getbuffer())
     def once(self,
         name:str, # of the step
@@ -629,8 +630,7 @@ class Checkpoint:
         "Run a step unless it is done"
         if not self.path: return func()
         if name not in self.done:
-            self.done[name] = func()
-            self.keep()
+            self.done[name] = func(); self.keep()
         return self.done[name]
     def clear(self): # after the job has ended well
         self.done, self.running = {}, None
@@ -638,7 +638,17 @@ class Checkpoint:
             for f in [self.path, *part_files(self.path)]: f.unlink(missing_ok=True)
 
 # %% ../nbs/01_training.ipynb #b584dfe1
+def _storable(v, where='checkpoint'): # as a file can hold it and give it back; else say so now
+    if isinstance(v, np.generic): return v.item()
+    if isinstance(v, dict): return {k: _storable(w, f'{where}, {k!r}') for k, w in v.items()}
+    if isinstance(v, list): return [_storable(w, where) for w in v]
+    if isinstance(v, tuple): return tuple(_storable(w, where) for w in v)
+    if v is None or isinstance(v, (torch.Tensor, bool, int, float, str)): return v
+    raise DecError(f"{where}: a checkpoint holds tensors, numbers and strings, in lists and "
+                   f"dictionaries, and no {type(v).__name__}; hand it over as one of these")
+
 def _seconds(every):
+    if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
     try: return float(every)
     except (TypeError, ValueError):
         raise DecError(f"seconds between two saves of a checkpoint must be a number, not {every!r} "
@@ -648,21 +658,25 @@ def _seconds(every):
 def _read(self:Checkpoint):
     try:
         raw = io.BytesIO(self.path.read_bytes())
-        # torch.save writes zips; who hands in a table by mistake shall find it where it was
-        if self.path.suffix != '.pt' and bytes(raw.getbuffer()[:2]) not in (b'', b'PK'):
-            raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another file")
-        state = torch.load(raw, weights_only=True, map_location='cpu') if raw.getbuffer() else {}
-        self.done, self.running = state['done'], state['running']
-    except DecError: raise
+        state = torch.load(raw, weights_only=True, map_location='cpu')
+        ours = isinstance(state, dict) and {*state} == {'done', 'running'}
+        if ours: self.done, self.running = state['done'], state['running']
     except (PermissionError, IsADirectoryError, MemoryError) as e:
         raise DecError(f"checkpoint {self.path}: {getattr(e, 'strerror', 'not enough memory')}; "
                        f"name another file") from e
     except Exception as e:                                               # damaged, or no checkpoint
+        # who hands in a table by mistake shall find it where it was
+        if not (ours := self.path.suffix == '.pt'):
+            raise DecError(f"{self.path} is no checkpoint, or a damaged one, and is left as it "
+                           f"is; name another file") from e
         names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
         kept = next(p for p in map(self.path.with_name, names) if not p.exists())
         os.replace(self.path, kept)
         warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
                       f"the file is {kept.name} now, and the job starts over")
+    if not ours:
+        raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another "
+                       f"file")
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):

@@ -1,14 +1,17 @@
 """`dec_fit` and `dec_predict` as a shell sees them: what they leave, what they print, and what
 they say when something is wrong"""
-import base64, csv, json, re, shlex, subprocess
+import base64, csv, json, re, shlex, subprocess, warnings
 from html.parser import HTMLParser
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
+from sklearn import config_context
 from conftest import files, make_blobs, root, script, small
 from dec_tutorial.ablations import ABLATIONS, WIDTHS
-from dec_tutorial.command_line import dec_fit
+from dec_tutorial import command_line
+from dec_tutorial.command_line import dec_fit, run_fit
 from dec_tutorial.data import Dataset, load_data
+from dec_tutorial.evaluation import flat
 from dec_tutorial.mistakes import MISTAKES
 from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
 
@@ -383,7 +386,8 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     assert r.returncode == 0, r.stderr
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
     path = next((tmp_path/'o').glob('*.json'))
-    drawn = [] if what in ('table2', 'table3', 'details') else [f'{what}-blobs-fast.png']
+    mark = path.stem.split('blobs')[1]           # figures of other points or short runs are others
+    drawn = [] if what in ('table2', 'table3', 'details') else [f'{what}-blobs-fast{mark}.png']
     assert (files(tmp_path/'o') == drawn + [path.name]
             and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
@@ -406,7 +410,8 @@ def test_variants(cli, tmp_path, blobs, what, variants):
     r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')
     assert r.returncode == 0, r.stderr
     [path] = (tmp_path/'o').glob('*.json')
-    assert (files(tmp_path/'o') == [f'{what}-blobs-fast.png', path.name]
+    mark = path.stem.split('blobs')[1]
+    assert (files(tmp_path/'o') == [f'{what}-blobs-fast{mark}.png', path.name]
             and path.match(f'{what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
     assert ([r['method'] for r in records] == [v.name for v in variants]
@@ -438,6 +443,7 @@ def test_records_can_be_made_again(cli, tmp_path):
                                         ('table3 --data unlabelled.npz', 'no classes'),
     ('fig3 --data blobs.npz', 'needs pictures'), ('jitter --data blobs.npz', 'looks at pictures'),
     ('details --data blobs.npz', '--recipe authors'),
+    ('fig2 --data blobs.npz --seeds 4294967296', 'seeds must be whole numbers below'),
     ('fig2 --data minst', "did you mean 'mnist'")])
 def test_reproduce_complains(cli, tmp_path, blobs, argv, words):
     spoil(tmp_path)
@@ -464,6 +470,45 @@ def test_called_from_python_it_leaves_matplotlib_alone(tmp_path, monkeypatch):
         dec_fit('p.npy', n_clusters=3, out='o', ae_iter=5, max_iter=5)
         assert plt.get_backend() == 'svg' and dict(plt.rcParams) == before
     finally: plt.switch_backend('agg')
+
+def test_pictures_that_fail_cost_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(command_line, 'show_confidence', lambda q: 1/0)
+    ds, out = Dataset('p', make_blobs(60)[0]), tmp_path/'o'
+    before, open_ = dict(plt.rcParams), plt.get_fignums()
+    with pytest.warns(UserWarning, match='confidence.png could not be drawn .ZeroDivisionError'):
+        run_fit(ds, out, 3, ae_iter=5, max_iter=5)
+    assert files(out) == ['assignments.csv', 'embedding.png', 'model.safetensors', 'record.json',
+                          'report.html', 'training.png']
+    assert dict(plt.rcParams) == before and plt.get_fignums() == open_
+
+def test_large_and_tiny_units(tmp_path): # squares of such numbers are none in float32
+    x, y = make_blobs(90)
+    for unit in (1e-25, 1e18):
+        ds = Dataset('u', x*np.float32(unit), y, classes=['$0_$5', '$5_$9', '$9_$'])
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            _, records, _ = run_fit(ds, tmp_path/str(unit), ae_iter=30, max_iter=10)
+        assert records[0]['acc'] == 1 and (tmp_path/str(unit)/'contingency.png').exists()
+        z = flat(ds.x).astype(float)
+        assert np.isfinite(z).all() and z.std(0).min() > unit/100
+    with config_context(transform_output='pandas'):
+        assert isinstance(flat(x), np.ndarray)
+        run_fit(ds, tmp_path/'frames', ae_iter=5, max_iter=5)
+
+def test_pictures_of_another_shape_are_another_job(tmp_path, monkeypatch):
+    x = make_blobs(60)[0]
+    run = lambda shape: run_fit(Dataset('p', x, image_shape=shape), tmp_path/'o', 3, 'ConvDEC',
+                                ae_iter=5, max_iter=5)
+    monkeypatch.setattr(command_line.Checkpoint, 'clear', lambda ck: None)      # as if it was killed
+    for shape in ((2, 8), (8, 2)): run(shape)
+    assert len([*(tmp_path/'o').glob('.checkpoint-*.pt')]) == 2
+
+def test_predict_names_its_file_by_the_data(cli, tmp_path, blobs, model):
+    (tmp_path/'assignments.csv').write_text('mine')
+    r = cli('dec_predict', model, 'blobs.npz')
+    assert r.returncode == 0 and 'written to assignments-blobs.csv' in r.stdout, r.stderr
+    assert (tmp_path/'assignments.csv').read_text() == 'mine'
+    assert (tmp_path/'assignments-blobs.csv').read_text().startswith('row,cluster,confidence')
 
 def test_race_complains(cli):
     check_complaint(cli('dec_bench', '--race', 'minst'), 'dec_bench', "did you mean 'mnist'")

@@ -325,8 +325,10 @@ def test_csv(tmp_path, text, y):
     assert (ds.y is None) if y is None else list(ds.y) == y
 
 def test_a_line_that_may_number_the_columns(tmp_path):
-    (tmp_path/'t.csv').write_text('1,2,3\n4,5,6\n')
-    with pytest.warns(UserWarning, match='1 to 3, is read as a point'): load_data(tmp_path/'t.csv')
+    for first in ('1,2,3', '2019,2020,2021'):
+        (tmp_path/'t.csv').write_text(f'{first}\n4,5,6\n')
+        with pytest.warns(UserWarning, match=f'{first[0]}.* is read as a point'):
+            load_data(tmp_path/'t.csv')
 
 def test_classes_keep_their_names(tmp_path):
     def classes(cells):
@@ -692,8 +694,7 @@ def test_sparse_points(fitted):
     (dict(autoencoder='a'), ('autoencoder',)),
     (dict(autoencoder=AutoEncoder(5, (3,))), ('5 features', '20')),
     *((dict(recipe=dataclasses.replace(tiny, **r)), (w,))
-      for r, w in ((dict(dims=()), 'dims'), (dict(dims=(3, 0)), 'dims'), (dict(init='x'), 'init'),
-                   (dict(scale='x'), 'scale')))], ids=brief)
+      for r, w in ((dict(init='x'), 'init'), (dict(scale='x'), 'scale')))], ids=brief)
 def test_bad_arguments(arguments, words, never_train):
     assert refused(lambda: dec(**arguments).fit(X), *words)
 

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import DEC, behind_pca, get_recipe
+from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots
@@ -27,6 +27,7 @@ from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.own_data import separation
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey
+from dec_tutorial.soft_assignment import ClusterLayer
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
@@ -277,6 +278,49 @@ def test_what_was_fitted_is_saved_whole(tmp_path):
     conv = DEC(3, method='ConvDEC', network=partial(ConvAutoEncoder, channels=(2, 2, 2)), ae_iter=5,
                max_iter=5, random_state=0).fit(x)
     with pytest.raises(DecError, match='cannot be saved'): conv.save(tmp_path/'c.safetensors')
+
+class Smooth(AutoEncoder): # the same weights, and another function
+    def __init__(self, d, dims, init='uniform', seed=0):
+        super().__init__(d, dims, init, seed)
+        for i, m in enumerate(self.encoder):
+            if isinstance(m, nn.ReLU): self.encoder[i] = nn.Tanh()
+Smooth.__name__ = 'AutoEncoder'
+
+class Turned(ClusterLayer):
+    def forward(self, z): return super().forward(nn.functional.normalize(z))
+Turned.__name__ = 'ClusterLayer'
+
+def positive(x): # a trained autoencoder with one module more
+    ae = small().fit_autoencoder(x).autoencoder_
+    ae.encoder.append(nn.ReLU())
+    return ae
+
+@pytest.mark.parametrize('own', [lambda x: dict(network=Smooth), lambda x: dict(head=Turned),
+                                 lambda x: dict(autoencoder=positive(x))],
+                         ids=['network', 'head', 'module'])
+def test_a_file_is_not_written_that_gives_back_another_model(tmp_path, own):
+    x, _ = make_blobs()
+    dec = small(**own(x)).fit(x)
+    with pytest.raises(DecError, match='cannot be saved'): dec.save(tmp_path/'m.safetensors')
+    assert not list(tmp_path.iterdir())
+
+@pytest.mark.parametrize('wrong', [dict(features=0), dict(dims=10), dict(dims=(50, 10.)),
+                                   dict(dims=()), dict(dims=(3, 0)), dict(factor='1'), dict(finetune=None), dict(pretrain=5)],
+                         ids=str)
+def test_recipes_are_checked_when_made(wrong): # and not after an hour of training
+    with pytest.raises(DecError, match=f'{[*wrong][0]} of a recipe must be'):
+        replace(narrow, **wrong)
+
+class Slotted:
+    __slots__ = ('w',)
+    def __init__(self, w): self.w = w
+
+def test_jobs_see_what_stands_in_slots():
+    x, _ = make_blobs()
+    assert job_key(x, loss=Slotted(1.)) == job_key(x, loss=Slotted(1.)) != job_key(x, loss=Slotted(2.))
+
+def test_ragged_points_are_named():
+    with pytest.raises(DecError, match='more holds values'): small().fit(make_blobs()[0], more=[[1, 2], [3]])
 
 def test_a_loaded_model_goes_on_as_it_was(tmp_path):
     x, _ = make_blobs()

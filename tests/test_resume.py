@@ -323,9 +323,50 @@ def test_resume_on_a_gpu(tmp_path, x):
 @pytest.mark.parametrize('name', ['customers.csv', 'model.safetensors'])
 def test_a_file_that_is_no_checkpoint_is_kept(tmp_path, x, name):
     (tmp_path/name).write_bytes(b'a,b\n1,2\n')
-    with pytest.raises(DecError, match='is no checkpoint, and is left as it is'):
+    with pytest.raises(DecError, match='is no checkpoint, .*left as it is'):
         DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/name).fit(x)
     assert os.listdir(tmp_path) == [name] and (tmp_path/name).read_bytes() == b'a,b\n1,2\n'
+
+def test_zips_of_other_kinds_are_kept(tmp_path, x): # what torch.save writes is a zip, too
+    np.savez(tmp_path/'points.npz', x=x)
+    torch.save(dict(weights=torch.ones(3)), tmp_path/'weights.pt')
+    for f in (tmp_path/'points.npz', tmp_path/'weights.pt'):
+        before = f.read_bytes()
+        with pytest.raises(DecError, match='is no checkpoint, .*left as it is'): Checkpoint(f)
+        assert f.read_bytes() == before and len(os.listdir(tmp_path)) == 2
+
+class Diary(training.Callback): # keeps what a checkpoint has to hold
+    def __init__(self, page): self.page = page
+    def state_dict(self): return dict(page=self.page)
+    def load_state_dict(self, s): self.page = s['page']
+
+def test_what_a_checkpoint_holds_can_be_read_again(tmp_path, x):
+    make = lambda page, at: DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt',
+                                callbacks=[diary := Diary(page), Stop(at)]) and diary
+    numpys = Diary(np.float64(2.5))
+    with pytest.raises(KeyboardInterrupt):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt',
+            callbacks=[numpys, Stop(20)]).fit(x)
+    again = Diary(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'ck.pt',
+            callbacks=[again, Stop(-1)]).fit(x)
+    assert again.page == 2.5
+    with pytest.raises(DecError, match="'page'.* no ndarray"):                  # not an hour later
+        DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/'new.pt',
+            callbacks=[Diary(np.ones(3)), Stop(20)]).fit(x)
+
+def test_a_curve_is_not_taken_for_that_of_other_points(tmp_path, x, monkeypatch):
+    curve = lambda x, **kw: how_many.k_curve(DEC('auto', recipe=tiny, random_state=0, **kw), x,
+                                             ks=[2, 3], checkpoint=Checkpoint(tmp_path/'ck.pt'))
+    real = how_many._row
+    monkeypatch.setattr(how_many, '_row', lambda a, b, h, k: real(a, b, h, k) if k == 2 else 1/0)
+    with pytest.raises(ZeroDivisionError): curve(x)                         # the first k is in the file
+    monkeypatch.setattr(how_many, '_row', real)
+    for other in (lambda: curve(x[:100]), lambda: curve(x, alpha=2.)):
+        with pytest.raises(DecError, match='another curve'): other()
+    assert [r['k'] for r in curve(x)] == [2, 3] and not os.listdir(tmp_path)
 
 def test_a_damaged_checkpoint_is_kept_beside_a_new_one(tmp_path, x):
     (tmp_path/'ck.pt').write_bytes(b'PK, and nothing')
