@@ -178,7 +178,7 @@ class TensorBoardLog(Callback):
             raise DecError("TensorBoardLog needs TensorBoard; install it with: pip install "
                            "tensorboard") from e
         self.writer = SummaryWriter(self.folder)
-    def __getstate__(self): return dict(folder=self.folder, writer=None)
+    def __getstate__(self): return vars(self) | dict(writer=None)
     def before_fit(self, trainer):
         if self.writer is None: self.open()
     def after_refresh(self, trainer, q):

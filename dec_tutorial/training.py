@@ -8,10 +8,11 @@ __all__ = ['BatchStream', 'apart', 'worker', 'workers', 'first_only', 'alike', '
            'usual_defaults', 'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
 
 # %% ../nbs/01_training.ipynb #289ae05e
-import copy, io, itertools, math, numbers, os, signal, sys, threading, time, warnings
+import copy, gc, io, itertools, math, numbers, os, signal, sys, threading, time, warnings
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 import numpy as np, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 import matplotlib.pyplot as plt
@@ -67,6 +68,7 @@ def worker()->tuple: # its number, from 0, and how many there are
     "Which of how many processes is this? The only one, outside a block of `workers`"
     return (dist.get_rank(), dist.get_world_size()) if _joined.get() else (0, 1)
 
+# %% ../nbs/01_training.ipynb #ed795261
 @contextmanager
 def workers(
     device='cpu', # 'cpu': they talk through gloo; a GPU: through NCCL
@@ -77,6 +79,9 @@ def workers(
     if _joined.get() or _apart.get() or only and not there: yield; return
     gpu = torch.device(device).type == 'cuda' and not there
     if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
+    # DistributedDataParallel needs this; imported while a group is there, it would hold the group
+    # in default arguments for ever, whose threads then outlive Python: now and then an abort
+    import_module('torch.distributed.nn')
     try:
         if not there: dist.init_process_group('nccl' if gpu else 'gloo')
     except ValueError as e:
@@ -91,7 +96,9 @@ def workers(
                        "never meant to come here, fit in a block of `apart`)") from e
     finally:
         _joined.set(False)
-        if not there: dist.destroy_process_group()
+        if not there:
+            dist.destroy_process_group()
+            gc.collect()                                    # so that the group's threads end here
 
 # %% ../nbs/01_training.ipynb #97d5f87b
 def first_only(
@@ -522,8 +529,8 @@ def fit(self:Trainer)->Trainer:
             torch.set_rng_state(rng['cpu'])
             if 'cuda' in rng and self.device.type == 'cuda':
                 torch.cuda.set_rng_state(rng['cuda'], self.device)
-        if self.world > 1:
-            self.loss_func = DistributedDataParallel(_Loss(self.loss_func, self.params))
+        alone = self.loss_func
+        if self.world > 1: self.loss_func = DistributedDataParallel(_Loss(alone, self.params))
         for cb in self.callbacks: cb.before_fit(self)
         try:
             while self.t < self.n_iter and not self.stop_reason:
@@ -539,6 +546,7 @@ def fit(self:Trainer)->Trainer:
             if len(asked) < 2:
                 for cb in self.callbacks: cb.on_interrupt(self)
             raise
+        finally: self.loss_func = alone
         self.log(bar)
         self.stop_reason = self.stop_reason or 'n_iter'
         for cb in self.callbacks: cb.after_fit(self)
@@ -614,14 +622,13 @@ class Checkpoint:
     def keep(self):
         "`save`; where the disk fails for once and an older save is there, warn and go on"
         if not self.path or not self.path.exists(): return self.save()
-        self._state()                                    # what cannot be stored is no disk's fault
         try: self.save()
+        except _Unstorable: raise                                      # no fault of the disk's
         except DecError as e:
             warnings.warn(f'{e}; a run that is killed now goes on from the save before it')
-    def _state(self): return _storable(dict(done=self.done, running=self.running))
     def save(self):
         if not self.path or worker()[0]: return
-        torch.save(self._state(), raw := io.BytesIO())
+        torch.save(_storable(dict(done=self.done, running=self.running)), raw := io.BytesIO())
         with atomic_path(self.path) as tmp: tmp.write_bytes(raw.getbuffer())
     def once(self,
         name:str, # of the step
@@ -630,7 +637,8 @@ class Checkpoint:
         "Run a step unless it is done"
         if not self.path: return func()
         if name not in self.done:
-            self.done[name] = func(); self.keep()
+            self.done[name] = func()
+            self.keep()
         return self.done[name]
     def clear(self): # after the job has ended well
         self.done, self.running = {}, None
@@ -638,14 +646,16 @@ class Checkpoint:
             for f in [self.path, *part_files(self.path)]: f.unlink(missing_ok=True)
 
 # %% ../nbs/01_training.ipynb #b584dfe1
+class _Unstorable(DecError): "Something that a checkpoint cannot hold"
+
 def _storable(v, where='checkpoint'): # as a file can hold it and give it back; else say so now
     if isinstance(v, np.generic): return v.item()
     if isinstance(v, dict): return {k: _storable(w, f'{where}, {k!r}') for k, w in v.items()}
     if isinstance(v, list): return [_storable(w, where) for w in v]
     if isinstance(v, tuple): return tuple(_storable(w, where) for w in v)
     if v is None or isinstance(v, (torch.Tensor, bool, int, float, str)): return v
-    raise DecError(f"{where}: a checkpoint holds tensors, numbers and strings, in lists and "
-                   f"dictionaries, and no {type(v).__name__}; hand it over as one of these")
+    raise _Unstorable(f"{where}: a checkpoint holds tensors, numbers and strings, in lists and "
+                      f"dictionaries, and no {type(v).__name__}; hand it over as one of these")
 
 def _seconds(every):
     if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
@@ -665,18 +675,15 @@ def _read(self:Checkpoint):
         raise DecError(f"checkpoint {self.path}: {getattr(e, 'strerror', 'not enough memory')}; "
                        f"name another file") from e
     except Exception as e:                                               # damaged, or no checkpoint
-        # who hands in a table by mistake shall find it where it was
-        if not (ours := self.path.suffix == '.pt'):
-            raise DecError(f"{self.path} is no checkpoint, or a damaged one, and is left as it "
-                           f"is; name another file") from e
-        names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
-        kept = next(p for p in map(self.path.with_name, names) if not p.exists())
-        os.replace(self.path, kept)
-        warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
-                      f"the file is {kept.name} now, and the job starts over")
+        if ours := self.path.suffix == '.pt':
+            names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
+            kept = next(p for p in map(self.path.with_name, names) if not p.exists())
+            os.replace(self.path, kept)
+            warnings.warn(f"checkpoint {self.path} cannot be read ({type(e).__name__}); "
+                          f"the file is {kept.name} now, and the job starts over")
+    # who hands in a table by mistake shall find it where it was
     if not ours:
-        raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another "
-                       f"file")
+        raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another file")
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):

@@ -1,6 +1,6 @@
 """What comes from outside: the benchmarks' original files, tables of one's own, and everything
 that can be wrong with them, with arguments and with model files"""
-import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, zipfile
+import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, warnings, zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, torchvision
@@ -325,10 +325,15 @@ def test_csv(tmp_path, text, y):
     assert (ds.y is None) if y is None else list(ds.y) == y
 
 def test_a_line_that_may_number_the_columns(tmp_path):
-    for first in ('1,2,3', '2019,2020,2021'):
+    for first, words in (('1,2,3', '1 to 3'), ('2019,2020,2021', '2019 to 2021')):
         (tmp_path/'t.csv').write_text(f'{first}\n4,5,6\n')
-        with pytest.warns(UserWarning, match=f'{first[0]}.* is read as a point'):
-            load_data(tmp_path/'t.csv')
+        with pytest.warns(UserWarning, match=f'the first line, {words}, is read as a point'):
+            ds = load_data(tmp_path/'t.csv')
+        assert ds.n == 2 and ','.join(f'{v:g}' for v in ds.x[0]) == first
+    (tmp_path/'t.csv').write_text('1,3,5\n4,5,6\n')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert load_data(tmp_path/'t.csv').n == 2
 
 def test_classes_keep_their_names(tmp_path):
     def classes(cells):
@@ -697,6 +702,9 @@ def test_sparse_points(fitted):
       for r, w in ((dict(init='x'), 'init'), (dict(scale='x'), 'scale')))], ids=brief)
 def test_bad_arguments(arguments, words, never_train):
     assert refused(lambda: dec(**arguments).fit(X), *words)
+
+@pytest.mark.parametrize('dims', [(), (3, 0)])
+def test_bad_widths(dims): assert refused(lambda: AutoEncoder(5, dims), 'dims')
 
 @pytest.fixture
 def never_train(monkeypatch): # a mistake is found at once, not after an hour of training

@@ -1,9 +1,11 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
-import multiprocessing, pickle, signal, threading, warnings
+import multiprocessing, pickle, signal, sys, threading, warnings
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
 from joblib import Parallel, delayed
+from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
@@ -16,17 +18,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
+from dec_tutorial.baselines import SEC
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
-from dec_tutorial.evaluation import Snapshots
+from dec_tutorial.evaluation import Snapshots, read_records
 from dec_tutorial.figures import generalizability
 from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
-from dec_tutorial.own_data import separation
+from dec_tutorial.own_data import load_pictures, separation
 from dec_tutorial.sae import AutoEncoder
-from dec_tutorial.seeing import Journey
+from dec_tutorial.seeing import Journey, TensorBoardLog
 from dec_tutorial.soft_assignment import ClusterLayer
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 
@@ -305,8 +308,8 @@ def test_a_file_is_not_written_that_gives_back_another_model(tmp_path, own):
     assert not list(tmp_path.iterdir())
 
 @pytest.mark.parametrize('wrong', [dict(features=0), dict(dims=10), dict(dims=(50, 10.)),
-                                   dict(dims=()), dict(dims=(3, 0)), dict(factor='1'), dict(finetune=None), dict(pretrain=5)],
-                         ids=str)
+                                   dict(dims=()), dict(dims=(3, 0)), dict(factor='1'),
+                                   dict(finetune=None), dict(pretrain=5)], ids=str)
 def test_recipes_are_checked_when_made(wrong): # and not after an hour of training
     with pytest.raises(DecError, match=f'{[*wrong][0]} of a recipe must be'):
         replace(narrow, **wrong)
@@ -317,10 +320,43 @@ class Slotted:
 
 def test_jobs_see_what_stands_in_slots():
     x, _ = make_blobs()
-    assert job_key(x, loss=Slotted(1.)) == job_key(x, loss=Slotted(1.)) != job_key(x, loss=Slotted(2.))
+    one, same, other = (job_key(x, loss=Slotted(w)) for w in (1., 1., 2.))
+    assert one == same != other
 
 def test_ragged_points_are_named():
-    with pytest.raises(DecError, match='more holds values'): small().fit(make_blobs()[0], more=[[1, 2], [3]])
+    with pytest.raises(DecError, match='more holds values'):
+        small().fit(make_blobs()[0], more=[[1, 2], [3]])
+
+class Writer: # of TensorBoard: it holds a thread, which cannot be pickled
+    def __init__(self, folder): self.folder, self.lock, self.told = folder, threading.Lock(), []
+    def add_scalar(self, name, v, t): self.told.append((name, t))
+    def flush(self): pass
+
+def test_a_model_with_a_log_can_be_pickled(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', SimpleNamespace(SummaryWriter=Writer))
+    x, _ = make_blobs()
+    dec = small(callbacks=[log := TensorBoardLog(tmp_path/'log')]).fit(x)
+    again = pickle.loads(pickle.dumps(dec))
+    assert log.writer.told and (again.predict(x) == dec.labels_).all()
+    again.partial_fit(x)                                                   # and it goes on telling
+    [other] = [c for c in again.callbacks_ if isinstance(c, TensorBoardLog)]
+    assert other.writer.told and other.writer.folder == str(tmp_path/'log')
+
+def test_paths_in_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path)); monkeypatch.setenv('USERPROFILE', str(tmp_path))
+    (tmp_path/'pictures').mkdir()
+    Image.new('L', (4, 4)).save(tmp_path/'pictures'/'a.png')
+    (tmp_path/'r.json').write_text('[{"experiment": "fit"}]')
+    assert load_pictures('~/pictures')[0].n == len(read_records('~/r.json')) == 1
+
+def test_spectral_clustering_says_what_is_wrong():
+    x, _ = make_blobs()
+    half = SEC(3)
+    half.embed(x)
+    with pytest.raises(NotFittedError): half.predict(x)
+    for bad, words in ((dict(mu='a'), 'mu must be a number'), (dict(gamma=None), 'gamma must be'),
+                       (dict(n_neighbors=0), 'n_neighbors must be a whole number above 0')):
+        with pytest.raises(DecError, match=words): SEC(3, **bad).fit(x)
 
 def test_a_loaded_model_goes_on_as_it_was(tmp_path):
     x, _ = make_blobs()

@@ -7,8 +7,8 @@ import pytest, yaml
 from conftest import Child, root
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
-# under 60 on an idle machine; others are up to three times as slow, or busy
-seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 180))
+# under 60 on an idle machine; others are twice as slow, or busy
+seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120))
 notebooks = pytest.mark.parametrize('path', nbs, ids=lambda p: p.stem)
 numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()],
                                    ids=lambda p: p.stem)
