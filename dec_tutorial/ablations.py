@@ -280,7 +280,7 @@ def _in_points(ax, low, high): # an axis of differences
     ax.set_xscale('symlog', linthresh=2, linscale=1)
     low, high = 1.3*min(low, -2), 1.3*max(high, 2)
     ticks = [t for t in (-80, -20, -5, -2, 0, 2, 5, 20) if low <= t <= high]
-    ax.set_xticks(ticks, [f'{t}' for t in ticks], rotation=90)
+    ax.set_xticks(ticks, [f'{t}' for t in ticks])
     ax.set_xlim(low, high)
     ax.minorticks_off()
 

@@ -170,8 +170,8 @@ def _panels(n, width, height, most=4, names=0., **kw): # n pictures, in rows of 
     across = -(-n//rows)                                   # four of three are two and two
     fig, axs = plt.subplots(rows, across, figsize=(names + width*across, rows*height),
                             squeeze=False, **kw)
-    for ax, above in zip(axs.flat[n:], axs.flat[n - across:]):        # its numbers stand higher up
-        ax.set_visible(False); above.tick_params(labelbottom=True)
+    for ax in axs.flat[:n]: ax.tick_params(labelbottom=True)         # where an axis is shared, too
+    for ax in axs.flat[n:]: ax.set_visible(False)
     return fig, axs.flat
 
 def show_flat(
@@ -210,7 +210,7 @@ def show_confidence(
     axs[0].xaxis.get_major_locator().set_params(integer=True)
     if k <= 20: axs[0].set_xticks(range(k))
     axs[1].hist(q.max(1), bins=40, range=(0, 1))
-    if mark: axs[1].axvline(mark, color='.4', ls='--', lw=1)
+    if mark: axs[1].axvline(mark, color='k', ls='--', lw=1.5)
     axs[1].set(xlabel='confidence, the largest q of a point', ylabel='points')
     return fig
 
