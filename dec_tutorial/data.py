@@ -127,6 +127,9 @@ def check_x(
         if raw.dtype.kind in 'mM': raise TypeError('dates')
         with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
     except (ValueError, TypeError, OverflowError, RuntimeError) as e:
+        if 'inhomogeneous' in str(e):
+            raise DecError(f"{what} has rows of different lengths; give every point as many "
+                           f"numbers") from e
         raise (NotNumbers if isinstance(e, TypeError)
                else DecError)(f"{what} holds values that are not real numbers ({e}); encode text "
                               f"and categories as numbers first") from e
@@ -302,7 +305,8 @@ def _check_classes(cells, name, path):
     if len(numbers) == len(cells) and (not all(v.is_integer() for v in numbers) or len(cells) > 20
                                        and len(set(numbers)) == len(cells)):
         raise DecError(f"{path}: column {name!r} would be taken for classes, but its numbers are "
-                       f"none; give the column another name if it is a feature, else drop it")
+                       f"no classes (fractions, or another one in every row); give the column "
+                       f"another name if it is a feature, else drop it")
 
 # %% ../nbs/00_data.ipynb #76e781a2
 def _numbers(row, i, keep, head, path): # the cells of data row i that are features
@@ -577,9 +581,9 @@ def load_data(
                        more=more[0] if more else None)
     if Path(name).suffix or os.sep in name or os.path.exists(name):
         return _read_file(_user_path(name))
-    near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.4)
-    hint = f"did you mean {near[0]!r}? " if near else ''
-    raise DecError(f"no data set is called {name[:300]!r}; {hint}Known are {', '.join(_LOADERS)}, "
+    near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.6)
+    hint = f"did you mean {near[0]!r}? Known" if near else 'known'
+    raise DecError(f"no data set is called {name[:300]!r}; {hint} are {', '.join(_LOADERS)}, "
                    f"and paths of {', '.join(_READERS)} files")
 
 # %% ../nbs/00_data.ipynb #5106d23c

@@ -48,7 +48,7 @@ def counted_means(
     z:torch.Tensor, # codes, (m, d_z)
     s:torch.Tensor, # their clusters, (m,)
 )->tuple: # new centroids and counts
-    "The centroid update of DCN (Yang et al. 2017, section 3.3), for a whole batch"
+    "The centroid update of DCN (Yang et al. 2017), for a whole batch"
     new = count + torch.bincount(s, minlength=len(mu))
     total = (count[:, None]*mu).index_add(0, s, z)
     # a cluster that never had a point stays
@@ -162,7 +162,7 @@ def mixture_divergence(
     mu:torch.Tensor, log_var_c:torch.Tensor, # of the clusters, (k, d_z) each
     log_pi:torch.Tensor, # log probability of the clusters, (k,)
 )->torch.Tensor: # scalar, in nats a point
-    "How far the codes' Gaussians are from the mixture (VaDE: Jiang et al. 2017, equation 10)"
+    "How far the codes' Gaussians are from the mixture (VaDE: Jiang et al. 2017)"
     d2 = (mean[:, None] - mu).square()
     fit = .5*(gamma*(log_var_c + (log_var.exp()[:, None] + d2)/log_var_c.exp()).sum(2)).sum(1)
     return (fit - (gamma*log_pi).sum(1) - entropy(gamma) - .5*(1 + log_var).sum(1)).mean()

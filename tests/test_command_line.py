@@ -510,8 +510,10 @@ def test_predict_names_its_file_by_the_data(cli, tmp_path, blobs, model):
     assert (tmp_path/'assignments.csv').read_text() == 'mine'
     assert (tmp_path/'assignments-blobs.csv').read_text().startswith('row,cluster,confidence')
 
-def test_race_complains(cli):
+def test_race_complains(cli, tmp_path):
     check_complaint(cli('dec_bench', '--race', 'minst'), 'dec_bench', "did you mean 'mnist'")
+    np.save(tmp_path/'t.npy', np.eye(9))
+    check_complaint(cli('dec_bench', '--race', 't.npy'), 'dec_bench', 'has no classes')
 
 # through the whole command: a sentence or a result, never a traceback
 def test_fuzzed_files(cli, tmp_path):
