@@ -127,9 +127,9 @@ def check_x(
         if raw.dtype.kind in 'mM': raise TypeError('dates')
         with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
     except (ValueError, TypeError, OverflowError, RuntimeError) as e:
-        if 'inhomogeneous' in str(e):
-            raise DecError(f"{what} has rows of different lengths; give every point as many "
-                           f"numbers") from e
+        if 'inhomogeneous shape' in str(e):
+            raise DecError(f"{what} has rows of different lengths, or a list in a cell; give every "
+                           f"point as many numbers") from e
         raise (NotNumbers if isinstance(e, TypeError)
                else DecError)(f"{what} holds values that are not real numbers ({e}); encode text "
                               f"and categories as numbers first") from e
@@ -581,7 +581,7 @@ def load_data(
                        more=more[0] if more else None)
     if Path(name).suffix or os.sep in name or os.path.exists(name):
         return _read_file(_user_path(name))
-    near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.6)
+    near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.65)
     hint = f"did you mean {near[0]!r}? Known" if near else 'known'
     raise DecError(f"no data set is called {name[:300]!r}; {hint} are {', '.join(_LOADERS)}, "
                    f"and paths of {', '.join(_READERS)} files")

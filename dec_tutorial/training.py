@@ -54,6 +54,10 @@ class BatchStream:
                 else torch.cat([b, self._epoch(e+1)[:self.batch_size - len(b)]]))
 
 # %% ../nbs/01_training.ipynb #ad1e5ea1
+# DistributedDataParallel needs this; imported while a process group is there, it would hold the
+# group in default arguments for ever, whose threads then outlive Python: now and then an abort
+if dist.is_available(): import_module('torch.distributed.nn')
+
 _joined = ContextVar('joined', default=False)                        # inside a block of `workers`?
 _apart = ContextVar('apart', default=False)                            # inside a block of `apart`?
 
@@ -79,9 +83,6 @@ def workers(
     if _joined.get() or _apart.get() or only and not there: yield; return
     gpu = torch.device(device).type == 'cuda' and not there
     if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
-    # DistributedDataParallel needs this; imported while a group is there, it would hold the group
-    # in default arguments for ever, whose threads then outlive Python: now and then an abort
-    import_module('torch.distributed.nn')
     try:
         if not there: dist.init_process_group('nccl' if gpu else 'gloo')
     except ValueError as e:
@@ -96,9 +97,8 @@ def workers(
                        "never meant to come here, fit in a block of `apart`)") from e
     finally:
         _joined.set(False)
-        if not there:
-            dist.destroy_process_group()
-            gc.collect()                                    # so that the group's threads end here
+        if not there: dist.destroy_process_group()
+        gc.collect()                 # DistributedDataParallel stands in cycles, and holds the group
 
 # %% ../nbs/01_training.ipynb #97d5f87b
 def first_only(
@@ -133,6 +133,13 @@ class _Loss(nn.Module):
         super().__init__()
         self.func, self.params = func, nn.ParameterList(params)
     def forward(self, b): return self.func(b)
+
+@contextmanager
+def _shared(trainer): # for a block: its loss on this worker's points, gradients the mean of all
+    alone = trainer.loss_func
+    if trainer.world > 1: trainer.loss_func = DistributedDataParallel(_Loss(alone, trainer.params))
+    try: yield
+    finally: trainer.loss_func = alone
 
 # %% ../nbs/01_training.ipynb #6e2f4d5b
 def _spans(start, stop, size): return [(i, min(i + size, stop)) for i in range(start, stop, size)]
@@ -524,13 +531,11 @@ def fit(self:Trainer)->Trainer:
     start, before = time.perf_counter(), self.seconds
     _keep_freed()
     bar = progress_bar(self.n_iter, self.t, self.name)
-    with seeded(self.seed, self.device), bar, _whole_batches() as asked:
+    with seeded(self.seed, self.device), bar, _shared(self), _whole_batches() as asked:
         if rng := getattr(self, 'rng', None):                                # of a run taken up
             torch.set_rng_state(rng['cpu'])
             if 'cuda' in rng and self.device.type == 'cuda':
                 torch.cuda.set_rng_state(rng['cuda'], self.device)
-        alone = self.loss_func
-        if self.world > 1: self.loss_func = DistributedDataParallel(_Loss(alone, self.params))
         for cb in self.callbacks: cb.before_fit(self)
         try:
             while self.t < self.n_iter and not self.stop_reason:
@@ -546,7 +551,6 @@ def fit(self:Trainer)->Trainer:
             if len(asked) < 2:
                 for cb in self.callbacks: cb.on_interrupt(self)
             raise
-        finally: self.loss_func = alone
         self.log(bar)
         self.stop_reason = self.stop_reason or 'n_iter'
         for cb in self.callbacks: cb.after_fit(self)
@@ -626,10 +630,6 @@ class Checkpoint:
         except _Unstorable: raise                                      # no fault of the disk's
         except DecError as e:
             warnings.warn(f'{e}; a run that is killed now goes on from the save before it')
-    def save(self):
-        if not self.path or worker()[0]: return
-        torch.save(_storable(dict(done=self.done, running=self.running)), raw := io.BytesIO())
-        with atomic_path(self.path) as tmp: tmp.write_bytes(raw.getbuffer())
     def once(self,
         name:str, # of the step
         func, # () -> tensors, numbers, strings, or dicts and lists of them
@@ -665,7 +665,18 @@ def _seconds(every):
                        f"(DEC_TUTORIAL_SAVE_EVERY, or every)") from None
 
 @patch
+def save(self:Checkpoint):
+    "Write the file, whole or not at all; with several workers, the first one does"
+    if not self.path: return
+    state = _storable(dict(done=self.done, running=self.running))    # every worker shall hear of it
+    if worker()[0]: return
+    torch.save(state, raw := io.BytesIO())
+    with atomic_path(self.path) as tmp: tmp.write_bytes(raw.getbuffer())
+
+# %% ../nbs/01_training.ipynb #2d146a58
+@patch
 def _read(self:Checkpoint):
+    cause = None
     try:
         raw = io.BytesIO(self.path.read_bytes())
         state = torch.load(raw, weights_only=True, map_location='cpu')
@@ -675,6 +686,7 @@ def _read(self:Checkpoint):
         raise DecError(f"checkpoint {self.path}: {getattr(e, 'strerror', 'not enough memory')}; "
                        f"name another file") from e
     except Exception as e:                                               # damaged, or no checkpoint
+        cause = e
         if ours := self.path.suffix == '.pt':
             names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
             kept = next(p for p in map(self.path.with_name, names) if not p.exists())
@@ -683,7 +695,8 @@ def _read(self:Checkpoint):
                           f"the file is {kept.name} now, and the job starts over")
     # who hands in a table by mistake shall find it where it was
     if not ours:
-        raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another file")
+        raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another file (or "
+                       f"delete it, if it is a damaged one)") from cause
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):

@@ -393,7 +393,8 @@ def test_bad_cells_are_named(value, word):
 @pytest.mark.parametrize('x, word', [
     ([['a', 'b']], 'not real numbers'), (np.array([[{}, 1]], object), 'not real numbers'),
     (put(None, object), 'row 2, column 1'),
-    ([[1, 2], [3]], 'rows of different lengths'), (np.ones((2, 2), complex), 'complex'),
+    ([[1, 2], [3]], 'rows of different lengths'), ([['inhomogeneous', '1']], 'not real numbers'),
+    (np.ones((2, 2), complex), 'complex'),
     (sparse.csr_matrix(np.ones((2, 2), complex)), 'complex'),
     (np.zeros((2, 2), [('a', 'f4'), ('b', 'f4')]), 'not real numbers'),
     (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'not real numbers'),
@@ -552,7 +553,7 @@ def test_names_and_paths(tmp_path):
     for wrong, near in (('mnits', 'mnist'), ('MNIST', 'mnist'), ('fashon', 'fashion'),
                         ('coil', 'coil20'), ('digit', 'digits')):
         assert refused(lambda: load_data(wrong), repr(wrong), f'did you mean {near!r}', '.csv')
-    for far in ('zzzz', 'customers', 'cats'): # no name is near
+    for far in ('zzzz', 'customers', 'cats', 'iris'): # no name is near
         with pytest.raises(DecError, match=f"called '{far}'; known are digits"): load_data(far)
     assert refused(lambda: load_data(None), 'None')
     assert refused(lambda: load_data(5), "'5'")

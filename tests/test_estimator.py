@@ -324,7 +324,7 @@ def test_jobs_see_what_stands_in_slots():
     assert one == same != other
 
 def test_ragged_points_are_named():
-    with pytest.raises(DecError, match='more holds values'):
+    with pytest.raises(DecError, match='more has rows of different lengths'):
         small().fit(make_blobs()[0], more=[[1, 2], [3]])
 
 class Writer: # of TensorBoard: it holds a thread, which cannot be pickled

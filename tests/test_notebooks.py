@@ -54,7 +54,8 @@ def run(path, site, threads):
     raise SystemExit(not ok)
 
 # long, or measuring times: one after the other, with every core
-all_cores = ('12_figures', '14_ablations', '15_mistakes', '31_performance')
+all_cores = ('02_sae', '07_evaluation', '12_figures', '14_ablations', '15_mistakes',
+             '30_own_data', '31_performance')
 cores = min(int(os.environ['OMP_NUM_THREADS']), os.cpu_count() or 1, 8)
 
 @pytest.fixture(scope='session')
