@@ -333,10 +333,15 @@ def star(
 def results_table(
     datasets=('digits', 'usps', 'mnist', 'fashion'), # in this order
     recipe:str='fast',
+    brief:bool=False, # a row a data set, ACC alone
 )->str: # Markdown
     "The shipped results of `dec_fit`, side by side"
     rows = [r for d in datasets for m in ('k-means', 'AE+k-means', 'DEC')
             for r in summarise(read_records(experiment='fit', dataset=d, method=m, recipe=recipe))]
+    if brief:
+        of = {d: [r for r in rows if r['dataset'] == d] for d in datasets}
+        rows = [dict(data=d, seeds=rs[0]['seeds']) | {r['method']: r['ACC'] for r in rs}
+                for d, rs in of.items() if rs]
     return text_table(rows) if rows else 'no records yet'
 
 # %% ../nbs/07_evaluation.ipynb #3bca9126
