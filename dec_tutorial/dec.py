@@ -297,7 +297,7 @@ def job_key(
     **what, # everything else that the result depends on, as JSON knows it
 )->str: # 16 hexadecimal digits
     "A name for a job: the same for the same points and arguments, else another"
-    try: text = json.dumps(what | dict(shape=x.shape), sort_keys=True, default=_Spell(),
+    try: text = json.dumps(dict(shape=x.shape, **what), sort_keys=True, default=_Spell(),
                            check_circular=False)
     except (TypeError, ValueError, RecursionError) as e:
         raise DecError(f"an argument of this job cannot be told from others ({type(e).__name__}: "

@@ -64,9 +64,10 @@ def size_loss(
 )->torch.Tensor: # scalar, 0 if the sizes are as wanted
     "KL(G‖U) of the cluster sizes, the largest compared with the largest"
     g = q.mean(0).sort(descending=True).values
-    u = torch.full_like(g, 1/len(g)) if u is None else u.to(g).sort(descending=True).values
-    if len(u) != len(g) or (u <= 0).any():
+    if u is None: u = torch.full_like(g, 1/len(g))
+    elif len(u) != len(g) or (u <= 0).any():                # where u lies: no wait for a GPU's g
         raise DecError(f"u must hold {len(g)} shares, all above 0, not {u.tolist()}")
+    u = u.to(g).sort(descending=True).values
     return (g*(g.clamp_min(torch.finfo(g.dtype).tiny).log() - (u/u.sum()).log())).sum()
 
 def zipf(
