@@ -30,8 +30,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
                                scale_factor)
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage,
-                                   alike, apply_chunked, evaluating, first_only, pick_device,
-                                   precision, seeded, usual_defaults, worker, workers)
+                                   alike, apply_chunked, device_of, evaluating, first_only,
+                                   pick_device, precision, seeded, usual_defaults, worker, workers)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -346,6 +346,7 @@ def behind_pca(
     most = most or max(1500, min(5000, 10**7//rows.d))            # fewer, and components flatter
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
+    x = x.to(device_of(ae, rows.device))
     with torch.no_grad(), evaluating(ae):
         error, width = (ae(x) - x).square().mean().item(), ae.encoder(x[:1]).shape[1]
     x = x.cpu().numpy()

@@ -6,7 +6,7 @@ import torch
 import torch.optim.optimizer
 import typing
 
-__all__ = ['BatchStream', 'apart', 'worker', 'workers', 'first_only', 'alike', 'Rows', 'evaluating', 'apply_chunked', 'Computed', 'Stage', 'show_schedule', 'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'usual_defaults', 'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
+__all__ = ['BatchStream', 'apart', 'worker', 'workers', 'first_only', 'alike', 'Rows', 'evaluating', 'device_of', 'apply_chunked', 'Computed', 'Stage', 'show_schedule', 'pick_device', 'has_fast_bf16', 'precision', 'precision_used', 'seeded', 'usual_defaults', 'Diverged', 'Callback', 'Trainer', 'progress_bar', 'Average', 'Checkpoint']
 
 
 class BatchStream:
@@ -34,6 +34,7 @@ class Rows:
     def first(self, n: typing.Any) -> typing.Any: ...
     def chunks(self, size: typing.Any = ...) -> typing.Any: ...
 def evaluating(net: typing.Any) -> typing.Any: ...
+def device_of(f: typing.Any, otherwise: typing.Any) -> torch.device: ...
 def apply_chunked(f: typing.Any, rows: Rows, size: int | None = ...) -> torch.Tensor: ...
 
 class Computed(Rows):
