@@ -84,7 +84,7 @@ def our_clusters(
     "What the KL phase is made of, one function each"
     rows = Rows(x, device=device)
     encoder = AutoEncoder(x.shape[1], init='uniform').to(device).encoder
-    layer = ClusterLayer(apply_chunked(encoder, rows)[:k].clone(), 1.).to(device)
+    layer = ClusterLayer(apply_chunked(encoder, Rows(x[:k], device=device)), 1.).to(device)
     trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001),
                                     torch.zeros(rows.n, dtype=torch.long))
     z = apply_chunked(encoder, rows)

@@ -21,8 +21,8 @@ def _init(linear, how):
     nn.init.zeros_(b)
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b with x and W rounded to bfloat16; so is the result, if `hidden`; the gradients of
-    W and b are float32 again"""
+    """x Wᵀ + b; if `hidden`, with x, W and the result rounded to bfloat16, else PyTorch may round x
+    and W; going back both are rounded, and the gradients of W and b are float32 again"""
     @staticmethod
     def forward(ctx, x, w, b, hidden):
         ctx.dtype, x16, w16 = x.dtype, x.bfloat16(), w.bfloat16()

@@ -26,14 +26,14 @@ class OnGPU(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(
             cls, t.shape, strides=t.stride(), storage_offset=t.storage_offset(), dtype=t.dtype,
             layout=t.layout, device=device)
-    def __init__(self, t): self.t = t
+    def __init__(self, t): self.numbers = t
     __torch_function__ = torch._C._disabled_torch_function_impl
     @classmethod
     def __torch_dispatch__(cls, f, types, args=(), kw=None): return compute(f, args, kw or {})
     def __format__(self, spec): return format(self.item() if self.ndim == 0 else str(self), spec)
-    def __reduce_ex__(self, protocol): return self.t.detach().__reduce_ex__(protocol)  # in a file
+    def __reduce_ex__(self, protocol): return self.numbers.detach().__reduce_ex__(protocol)  # in a file
     def __deepcopy__(self, memo):
-        new = OnGPU(self.t.clone())
+        new = OnGPU(self.numbers.clone())
         if isinstance(self, torch.nn.Parameter): new = torch.nn.Parameter(new, self.requires_grad)
         return memo.setdefault(id(self), new)
 
@@ -59,9 +59,9 @@ def compute(f, args, kw):
     elif there and any(v.ndim for v in here):
         raise RuntimeError(f'{f}: expected all tensors to be on the same device, but they are on '
                            f'{", ".join(str(v.device) for v in tensors)}')
-    plain = lambda v: tree_map_only(OnGPU, lambda g: g.t, v)
+    plain = lambda v: tree_map_only(OnGPU, lambda g: g.numbers, v)
     out = f(*plain(args), **plain(kw) | (dict(device='cpu') if to else {}))
-    same = {id(v.t): v for v in there}                            # what was changed in place
+    same = {id(v.numbers): v for v in there}                            # what was changed in place
     return (tree_map_only(torch.Tensor, lambda t: same[id(t)] if id(t) in same else OnGPU(t),
                           out)
             if result_there else out)
