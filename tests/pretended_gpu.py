@@ -61,7 +61,7 @@ def compute(f, args, kw):
                            f'{", ".join(str(v.device) for v in tensors)}')
     plain = lambda v: tree_map_only(OnGPU, lambda g: g.numbers, v)
     out = f(*plain(args), **plain(kw) | (dict(device='cpu') if to else {}))
-    same = {id(v.numbers): v for v in there}                            # what was changed in place
+    same = {id(v.numbers): v for v in there}                      # what was changed in place
     return (tree_map_only(torch.Tensor, lambda t: same[id(t)] if id(t) in same else OnGPU(t),
                           out)
             if result_there else out)

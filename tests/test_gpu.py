@@ -7,11 +7,11 @@ from scipy import sparse
 from torch.utils import backend_registration
 from dec_tutorial import training
 from dec_tutorial.data import Dataset
-from dec_tutorial.dec import DEC, METHODS, Recipe
+from dec_tutorial.dec import DEC, METHODS, Recipe, behind_pca
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.images import for_pictures
 from dec_tutorial.seeing import Journey, moving_map
-from dec_tutorial.training import Stage
+from dec_tutorial.training import Rows, Stage, apply_chunked, device_of
 
 pretended = sys.modules.get('pretended_gpu')
 gpu = pytest.mark.skipif(not (torch.cuda.is_available() or pretended), reason='needs a GPU')
@@ -103,6 +103,17 @@ def test_goes_on_with_new_points(x):
     there, here = fitted(x), fitted(x, 'cpu')
     for d in (there, here): d.partial_fit(x[:64] + .1)
     assert_same(there, here, x)
+
+@gpu
+def test_points_in_memory_are_brought_to_it(x):
+    there, here = fitted(x), fitted(x, 'cpu')
+    rows = Rows(x, there.scale_)
+    z = apply_chunked(there.autoencoder_.encoder, rows)
+    assert z.device == there.layer_.mu.device == device_of(there.layer_, 'cpu')
+    np.testing.assert_allclose(z.cpu(), there.transform(x), rtol=1e-6)
+    assert behind_pca(there.autoencoder_, rows) == pytest.approx(behind_pca(here.autoencoder_, rows),
+                                                                 abs=0 if pretended else 1e-3)
+    assert device_of(torch.square, 'cpu') == device_of(torch.nn.ReLU(), 'cpu') == 'cpu'
 
 @gpu
 def test_is_watched(x):
