@@ -111,6 +111,9 @@ def test_cells_are_short_and_narrow(path): # as a page is read
             if len(src.splitlines()) > 40] == []
     assert [(i, line) for i, src, _ in cells(path, 'code') for line in src.splitlines()
             if len(line) > 100 and not line.startswith('#|')] == []
+    quoted = re.findall(r'^```.*?^```', '\n'.join(src for _, src, _ in cells(path, 'markdown')),
+                        re.M | re.S)
+    assert [line for block in quoted for line in block.splitlines() if len(line) > 100] == []
 
 @notebooks
 def test_figures_are_described(path):
