@@ -286,10 +286,11 @@ def _in_points(ax, low, high): # an axis of differences
 
 # %% ../nbs/14_ablations.ipynb #36e816e7
 def show_forest(records:list, base:str='DEC'):
-    """A line a variant: the difference in ACC to plain DEC, each seed a dot in the colour of the
-    variant's group, hollow if its autoencoder is another one; a bar at the mean of several. Of
-    several data sets a picture each, in the order of the first. Where differences are large, the
-    axis is logarithmic beyond two points"""
+    """A line a variant: its difference in ACC to plain DEC
+
+    Each seed is a dot in the colour of the variant's group, hollow if its autoencoder is another
+    one; a bar stands at the mean of several. Of several data sets a picture each, in the order of
+    the first. Where differences are large, the axis is logarithmic beyond two points."""
     datasets = list(dict.fromkeys(r.get('dataset', '') for r in records))
     by = [{r['change']: r for r in against([r for r in records if r.get('dataset', '') == d], base)}
           for d in datasets]
@@ -329,8 +330,9 @@ def width_rows(records:list)->list: # of WIDTHS; a row for each data set and fac
              'batches': _batches(rs), 'seeds': len(rs)} for (d, m), rs in by.items()]
 
 def show_widths(records:list): # of WIDTHS
-    """What the KL phase adds to the accuracy of k-means, and what drives it, over the width of the
-    codes: a dot a seed, a line through the means"""
+    """What the KL phase adds to the accuracy of k-means, and what drives it, over the codes' width
+
+    A dot a seed, a line through the means."""
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.8), layout='constrained')
     for i, d in enumerate(dict.fromkeys(r['dataset'] for r in records)):
         mine = [r for r in records if r['dataset'] == d]

@@ -131,8 +131,9 @@ class _Spectral(ClusterMixin, BaseEstimator):
 
 # %% ../nbs/10_baselines.ipynb #65a8bc33
 class SEC(_Spectral):
-    """Spectral embedded clustering (Nie, Zeng, Tsang, Xu, Zhang, IEEE Transactions on Neural
-    Networks 2011)"""
+    """Spectral embedded clustering
+
+    Nie, Zeng, Tsang, Xu, Zhang, IEEE Transactions on Neural Networks 2011."""
     _param = 'mu'
     def __init__(self,
         n_clusters:int=8,
@@ -186,8 +187,9 @@ def ldmgi_matrix(
 
 # %% ../nbs/10_baselines.ipynb #c58ba8d5
 class LDMGI(_Spectral):
-    """Local discriminant models and global integration (Yang, Xu, Nie, Yan, Zhuang, IEEE
-    Transactions on Image Processing 2010)"""
+    """Local discriminant models and global integration
+
+    Yang, Xu, Nie, Yan, Zhuang, IEEE Transactions on Image Processing 2010."""
     _param = 'lam'
     def __init__(self,
         n_clusters:int=8,

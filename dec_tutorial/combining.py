@@ -93,8 +93,9 @@ def planned(
     recipe, # Recipe
     seed:int,
 )->dict: # arguments of DEC
-    """KL(P‖Q) and reconstruction under a plan; the clustering part begins at rate 0.1 for all,
-    so that with α = 0.1 KL moves the codes at its own rate of 0.01"""
+    """KL(P‖Q) and reconstruction under a plan
+
+    The clustering part begins at rate 0.1, so that with α = 0.1 KL moves the codes at its 0.01."""
     stage = replace(recipe.cluster, lr=.1)
     if plan == PLANS[0]:
         return dict(loss=Combined(dec_loss, kept, alpha), keep_decoder=True, cluster=stage)

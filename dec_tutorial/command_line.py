@@ -34,8 +34,9 @@ def raw_kmeans(
     n_init:int=20, # restarts
     seed:int=0,
 )->dict: # labels, (n,); iterations; seconds; fitted_on, how many points
-    """k-means on the points as they are: the baseline of the paper's table 2; fitted on
-    `thinned` points if they lie on disk"""
+    """k-means on the points as they are: the baseline of the paper's table 2
+
+    Fitted on `thinned` points if they lie on disk."""
     t, some = time.perf_counter(), thinned(x) if on_disk(x) else x
     # squares of tiny numbers would vanish; a power of two rounds nothing
     unit = 2.**round(math.log2(scale_factor(some)))

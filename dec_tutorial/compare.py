@@ -52,8 +52,10 @@ def family_rows(
     records:list, # of one data set or of several
     score:str='acc', # or 'nmi', 'ari', 'seconds', 'iterations'
 )->list: # a row for each method, a column for each data set
-    """Mean ± sd over seeds; seconds, from data to labels, and iterations, mini-batches after the
-    autoencoder, are a median of those that were measured"""
+    """Mean ± sd over seeds
+
+    Seconds, from data to labels, and iterations, mini-batches after the autoencoder, are a median
+    of those that were measured."""
     datasets, methods = (list(dict.fromkeys(r[k] for r in records)) for k in ('dataset', 'method'))
     def cell(m, d):
         mine = [r[score] for r in records if (r['method'], r['dataset']) == (m, d)]

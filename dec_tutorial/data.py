@@ -74,8 +74,9 @@ def atomic_path(
 # %% ../nbs/00_data.ipynb #1738a8ab
 @dataclass(frozen=True)
 class Dataset:
-    """Points to cluster; the classes, where known, are for looking at the result and never for
-    fitting"""
+    """Points to cluster
+
+    The classes, where known, are for looking at the result and never for fitting."""
     name:str # spelled as in the records
     x:np.ndarray # points, (n, d), float32; or a SciPy CSR matrix of that shape
     y:np.ndarray|None=None # true classes, (n,), integers from 0
@@ -469,8 +470,9 @@ _stl10 = _torchvision('STL10', dict(split='train'), dict(split='test'))
 def hog_colour(
     image:np.ndarray, # (96, 96, 3), bytes
 )->np.ndarray: # (1428,)
-    """HOG and a coarse colour map of a picture (paper: section 4.1; which numbers exactly is our
-    reading)"""
+    """HOG and a coarse colour map of a picture (paper: section 4.1)
+
+    Which numbers exactly is our reading."""
     try: from skimage import color, feature
     except ImportError as e:
         raise DecError("the features of STL-10 need scikit-image; run pip install "
@@ -628,8 +630,9 @@ def scale_factor(
     # 'none': 1; a number: so many times the paper's
     how='paper',
 )->float: # the number to multiply x with
-    """The one factor that puts `x` on a named scale (paper: section 4.1; authors: their
-    published program)"""
+    """The one factor that puts `x` on a named scale (paper: section 4.1)
+
+    The scale 'authors' is that of their published program."""
     values = x.data if sparse.issparse(x) else x
     step = max(1, 2**24//math.prod(values.shape[1:]))   # rows at a time: never a copy of everything
     if how == 'none': return 1.

@@ -94,9 +94,9 @@ def get_recipe(
 
 # %% ../nbs/06_dec.ipynb #5cdb2b8d
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
-    """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator;
-    `help(DEC)` explains each parameter, and `fit` leaves `labels_`, `cluster_centers_`,
-    `kmeans_labels_`, `history_`, `stop_reason_`, `seconds_`, …"""
+    """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator
+
+    `help(DEC)` explains each parameter; `fit` leaves `labels_`, `cluster_centers_`, …"""
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
@@ -341,8 +341,9 @@ def behind_pca(
     # points to look at, at even distances; None: 5000, or fewer if they are wide
     most:int|None=None,
 )->float: # share of the variance: 0 if the same, below 0 if the network is ahead
-    """How much worse a network restores points than principal components do, as many as its code
-    has numbers"""
+    """How much worse a network restores points than principal components do
+
+    As many of these as its code has numbers."""
     most = most or max(1500, min(5000, 10**7//rows.d))            # fewer, and components flatter
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
@@ -600,8 +601,10 @@ def partial_fit(self:DEC,
     X, # points, (m, d); at the first call enough to train an autoencoder on
     y=None, # ignored
 )->DEC:
-    """Learn from a stream: the first call is `fit`, each further one a pass of the KL phase over
-    new points; callbacks go on unless they are fit_only, and count its batches from 0"""
+    """Learn from a stream
+
+    The first call is `fit`, each further one a pass of the KL phase over new points; callbacks go
+    on unless they are fit_only, and count its batches from 0."""
     if not hasattr(self, 'layer_'): return self.fit(X)
     self._complete(_LEFT)
     with usual_defaults(): rows = self._rows(X, hold=True)
@@ -736,8 +739,9 @@ def show_changes(
     ax.set(xlabel='mini-batch', ylabel='share of points changed', ylim=(0, None))
 
 def show_training(dec):
-    """Loss, with a dotted line at each refresh if there are not too many, and the share of points
-    that changed cluster between two of them"""
+    """Loss, and the share of points that changed cluster between two refreshes
+
+    A dotted line stands at each refresh, if there are not too many."""
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5), sharex=True)
     axs[0].plot(*zip(*dec.history_['clusters']))
     axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')
@@ -753,8 +757,9 @@ def compare_recipes(
     datasets, # Datasets; their classes are counted and otherwise not looked at
     seeds=(0, 1, 2),
 )->list: # a row for each candidate and data set: no column of it knows a label
-    """What can be said of recipes without labels: reconstruction, spread inside clusters,
-    seconds, settled points, agreement between seeds"""
+    """What can be said of recipes without labels
+
+    Reconstruction, spread inside clusters, seconds, settled points, agreement between seeds."""
     rows = []
     def inside(d): # share of the codes' variance that is left inside the clusters of k-means
         z, l = d.start_codes_, d.kmeans_labels_

@@ -39,8 +39,9 @@ def cluster_accuracy(
     y, # true classes, (n,)
     c, # clusters, (n,)
 )->float: # in [0, 1]
-    """ACC: share of points that are right under the best one-to-one naming of clusters (paper:
-    section 4.2)"""
+    """ACC (paper: section 4.2)
+
+    The share of points that are right under the best one-to-one naming of clusters."""
     m = contingency(y, c)
     return m[linear_sum_assignment(m, maximize=True)].sum() / len(np.asarray(y))
 
@@ -64,8 +65,9 @@ def scores(
 
 # %% ../nbs/07_evaluation.ipynb #33da3e4c
 class Snapshots(Callback):
-    """Keep the clusters at every refresh of the target, and the codes at some of them; for one fit,
-    so give every fit a new one"""
+    """Keep the clusters at every refresh of the target, and the codes at some of them
+
+    For one fit, so give every fit a new one."""
     def __init__(self,
         encode=None, # () -> codes of all points, (n, d_z); None: keep clusters only
         at=(), # numbers of the refreshes, from 0, at which codes are kept
@@ -87,8 +89,9 @@ def show_contingency(
     c, # clusters, (n,)
     classes=None, # names of the classes; None: their numbers
 ):
-    """Heatmap of classes against clusters, clusters in the order of their best one-to-one names;
-    zeros are left blank, and shades grow with a root of the count, so that small ones show"""
+    """Heatmap of classes against clusters, clusters in the order of their best one-to-one names
+
+    Zeros are left blank, and shades grow with a root of the count, so that small ones show."""
     m = contingency(y, c)
     r, k = linear_sum_assignment(m, maximize=True)
     order = [*k, *(j for j in range(m.shape[1]) if j not in k)]
@@ -216,8 +219,9 @@ def show_confidence(
 
 # %% ../nbs/07_evaluation.ipynb #79056971
 def processor()->str: # for example 'AMD EPYC avx512_bf16'; what PyTorch does not tell is left out
-    """What computes products here: the last digits of a sum depend on it, and after thousands of
-    steps whole clusters may"""
+    """What computes products here
+
+    The last digits of a sum depend on it, and after thousands of steps whole clusters may."""
     has = getattr(torch.cpu, 'get_capabilities', dict)()
     return ' '.join([has.get('cpu_name') or platform.machine(),
                      *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])

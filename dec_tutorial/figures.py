@@ -143,8 +143,9 @@ def fig4_rows(records:list)->list: # a row for each reading
 
 # %% ../nbs/12_figures.ipynb #8d9c8231
 def show_fig4(ds:Dataset, recipe:str, seed:int, work, quick:bool=False):
-    """Pull against q by both readings, with the mean of each tenth of q that has five points or
-    more; and a point of each tenth (paper: figure 4)"""
+    """Pull against q by both readings (paper: figure 4)
+
+    With the mean of each tenth of q that has five points or more, and a point of each tenth."""
     begun, ck = shared_start(ds, recipe, seed, work, **QUICK if quick else {})
     p = pulls(begun.start_codes_, ck.done['k-means on the codes']['mu'].numpy())
     fig = plt.figure(figsize=(8, 3.6))

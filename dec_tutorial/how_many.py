@@ -21,8 +21,9 @@ def prediction_strength(
     predicted, # clusters of points that training did not see, (n,)
     fresh, # clusters of the same points, found without the model, (n,)
 )->float: # in [0, 1]; 1: every fresh cluster lies inside one predicted cluster
-    """Share of the pairs of a fresh cluster that the prediction keeps together, of the worst one
-    (Tibshirani and Walther 2005)"""
+    """Prediction strength (Tibshirani and Walther 2005)
+
+    The share of the pairs of a fresh cluster that the prediction keeps together, of the worst."""
     m = contingency(predicted, fresh).astype(float)
     size = m.sum(0)
     kept, some = (m*(m - 1)).sum(0), size > 1                  # a cluster of one point has no pairs
@@ -59,8 +60,7 @@ def k_curve(
     ks=None,
     checkpoint:Checkpoint|None=None, # to go on from after a kill
 )->list: # a dictionary for each k: k, strength, G, loss_train, loss_validation
-    """How well the clusters that DEC finds in one half of the points predict those it finds in
-    the other, for every k; no label is needed"""
+    "How well DEC's clusters of one half of the points predict those of the other, for every k"
     X = check_x(X)
     if on_disk(X): X = thinned(X)                                       # halves are held in memory
     n, ck = X.shape[0], checkpoint or Checkpoint()

@@ -56,8 +56,9 @@ def kmeans_start(
 
 # %% ../nbs/05_kl.ipynb #b065f870
 class Refresh(Callback):
-    """Recompute q and the target p of all points every `interval` batches; stop when fewer than
-    `tol` of the points changed cluster (paper: section 3.1.3)"""
+    """Recompute q and the target p of all points every `interval` batches (paper: section 3.1.3)
+
+    Stop when fewer than `tol` of the points changed cluster."""
     def __init__(self,
         assign, # () -> q of all points, (n, k)
         labels, # clusters before the first batch, (n,)

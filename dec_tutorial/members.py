@@ -74,8 +74,10 @@ def counting(dec, x):
     return [Counting(dec, x)]
 
 def narrow(batch):
-    """The clustering loss of DCN: k-means, without a gradient for the centroids, as a share of
-    the variance that the codes had at the start, if `Counting` has written that down"""
+    """The clustering loss of DCN: k-means, without a gradient for the centroids
+
+    It is a share of the variance that the codes had at the start, if `Counting` has written that
+    down."""
     return kmeans_loss(batch.z, batch.mu.detach())/getattr(batch.layer, 'unit', 1.)
 
 # %% ../nbs/22_members.ipynb #c90f4a6f
@@ -171,8 +173,9 @@ def mixture_divergence(
 NOISE = .1
 
 def vade(batch):
-    """Negative evidence lower bound a feature (Jiang et al. 2017), so that rates mean the same
-    for all data"""
+    """Negative evidence lower bound (Jiang et al. 2017)
+
+    Per feature, so that rates mean the same for all data."""
     net, head = batch.network, batch.layer
     h = net.encoder[:-1](batch.x)
     mean, log_var = net.encoder[-1](h), net.spread(h.float())

@@ -263,8 +263,9 @@ def whole_race(
     seed:int=0,
     **settings, # of our DEC
 )->list: # for ours, and for clustpy where it is installed: seconds of several kinds, and best ACC
-    """From nothing to good clusters, ours and clustpy's, one after the other on the same points:
-    seconds an epoch in both phases, seconds until target (None: never), seconds in all"""
+    """From nothing to good clusters, ours and clustpy's, one after the other on the same points
+
+    Seconds an epoch in both phases, seconds until target (None: never), seconds in all."""
     if ds.y is None:
         raise DecError(f"{ds.name} has no classes to measure ACC by; race on data that has")
     start = time.perf_counter()

@@ -175,8 +175,7 @@ def dec_reproduce(
     out:_arg('folder for records and figures; default: the records that ship with the package, and '
              'dec_runs', str)=None,
 ):
-    """Run what is missing of a table or figure of the paper, and print it next to the printed
-    numbers"""
+    "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
     with _plain('dec_reproduce'):
         try:
             numbers = tuple(int(s) for s in str(seeds).split(','))

@@ -54,8 +54,9 @@ def _mlp(sizes):
 
 # %% ../nbs/02_sae.ipynb #b541f30c
 class AutoEncoder(nn.Module):
-    """Encoder d-…-d_z and its mirror image; ReLU everywhere except on the embedding and on the
-    reconstruction (paper: section 3.2)"""
+    """Encoder d-…-d_z and its mirror image (paper: section 3.2)
+
+    ReLU everywhere except on the embedding and on the reconstruction."""
     def __init__(self,
         d:int, # features of a point
         dims:tuple=(500, 500, 2000, 10), # widths of the encoder; the last is the embedding's, d_z

@@ -110,8 +110,9 @@ def moving_map(
     image_shape:tuple|None=None, # of one row, if rows are pictures
     frames:int=40, # at most so many moments
 )->str: # HTML that needs nothing else
-    """Codes on their way through the training, in one plane; a dot tells its row, cluster and
-    confidence"""
+    """Codes on their way through the training, in one plane
+
+    A dot tells its row, cluster and confidence."""
     if not way.t:
         raise DecError('there is nothing to show yet: fit with this Journey among the callbacks '
                        'first')

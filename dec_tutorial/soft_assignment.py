@@ -17,8 +17,9 @@ def log_soft_assign(
     mu:torch.Tensor, # centroids, (k, d_z)
     alpha:float=1., # degrees of freedom, > 0; infinity makes the kernel Gaussian
 )->torch.Tensor: # log q, (n, k), float64
-    """Logarithm of the soft assignment (paper: section 3.1.1, equation 1); finite for every
-    finite float32 input"""
+    """Logarithm of the soft assignment (paper: section 3.1.1, equation 1)
+
+    Finite for every finite float32 input."""
     if not alpha > 0: raise DecError(f"alpha must be greater than 0, not {alpha}")
     if z.ndim != 2 or mu.ndim != 2 or z.shape[1] != mu.shape[1]:
         raise DecError(f"z {tuple(z.shape)} and mu {tuple(mu.shape)} must be matrices with the "
@@ -38,8 +39,7 @@ def soft_assign(
 
 # %% ../nbs/03_soft_assignment.ipynb #b40b47a0
 def show_kernels(alphas=(1., 5., math.inf)):
-    """The kernel over distance, and the share of the nearer of two centres that a point between
-    them gets"""
+    "The kernel over distance, and the share of the nearer centre for a point between two"
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.7))
     d = torch.linspace(0, 6, 200)
     mu = torch.tensor([[0.], [6.]])

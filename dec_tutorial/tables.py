@@ -169,8 +169,9 @@ def shared_start(
     work, # folder for checkpoints
     **cut, # arguments of DEC that shorten it
 )->tuple: # a DEC after fit_autoencoder, and its Checkpoint
-    """The autoencoder of a data set, recipe and seed, and k-means on its codes; trained once,
-    whoever asks"""
+    """The autoencoder of a data set, recipe and seed, and k-means on its codes
+
+    Trained once, whoever asks."""
     r = get_recipe(recipe)
     rows = ds.n_train if r.train_part else None
     args = dict(recipe=r, random_state=seed, train_rows=rows) | cut
@@ -353,8 +354,9 @@ def show_r_min(
     records:list, # of table4
     recipe:str='fast', # of the autoencoder and of DEC
 ):
-    """ACC of each method at each r_min: a dot a seed, a line through the means; on MNIST dashed
-    what is printed (paper: table 4)"""
+    """ACC of each method at each r_min (paper: table 4)
+
+    A dot a seed, a line through the means; on MNIST dashed what is printed."""
     fig, ax = plt.subplots(figsize=(6, 3))
     for i, (method, printed) in enumerate(PAPER['table4'].items()):
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]
@@ -405,8 +407,10 @@ def show_settings(
     records:list, # of fig2
     recipe:str='fast', # of DEC's rows
 ):
-    """ACC of every method at each of its settings, mean over the seeds that were run at all of
-    them; k-means, which has none, a dot for each seed, left (paper: figure 2)"""
+    """ACC of every method at each of its settings (paper: figure 2)
+
+    The mean over the seeds that were run at all of them; of k-means, which has none, a dot for
+    each seed, left."""
     fig, ax = plt.subplots(figsize=(7, 3))
     for method in PAPER['table2']:
         mine = [r for r in records if r['method'] == method and r['recipe'] in (None, recipe)]

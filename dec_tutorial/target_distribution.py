@@ -15,8 +15,9 @@ def target_distribution(
     q:torch.Tensor, # soft assignment of **all** points, (n, k)
     f:torch.Tensor|None=None, # soft sizes, (k,), of more points than these; None: of these
 )->torch.Tensor: # p, (n, k), rows sum to 1, without gradient
-    """The auxiliary target p: squared q, divided by soft cluster size, normalised (paper:
-    section 3.1.2, equation 3)"""
+    """The auxiliary target p (paper: section 3.1.2, equation 3)
+
+    Squared q, divided by soft cluster size, normalised."""
     if q.ndim != 2:
         raise DecError(f"q must be a matrix of n points by k clusters, not of shape "
                        f"{tuple(q.shape)}")
@@ -44,8 +45,9 @@ def show_sharpening(sizes=(.2, .5, .8)):
 def row_entropy(
     q:torch.Tensor, # soft assignment, (n, k)
 )->torch.Tensor: # (n,), in [0, 1]: 0 for a one-hot row, 1 for an even one
-    """Entropy of each row as a share of the largest possible, log k: how undecided a point is,
-    by no label"""
+    """How undecided a point is, by no label
+
+    The entropy of each row as a share of the largest possible, log k."""
     return -torch.xlogy(q, q).sum(1) / np.log(max(2, q.shape[1]))
 
 # %% ../nbs/04_target_distribution.ipynb #5bd95b25

@@ -25,8 +25,10 @@ from .data import DecError, _user_path, atomic_path, on_disk, part_files
 
 # %% ../nbs/01_training.ipynb #5391e9a9
 class BatchStream:
-    """Index batches for ever: `stream[t]` holds the `batch_size` points of iteration `t`, a
-    function of `seed` and `t` alone"""
+    """Index batches for ever
+
+    `stream[t]` holds the `batch_size` points of iteration `t`, a function of `seed` and `t`
+    alone."""
     def __init__(self,
         n:int, # points in the data set
         batch_size:int=256, # points a batch; n if that is smaller
@@ -362,8 +364,9 @@ def precision(
     kind:str='auto', # 'auto', 'float32' or 'bf16': how float32 products are computed in the block
     device='cpu', # for 'auto': TF32 on a GPU, bf16 on a CPU that has units for it, else float32
 ): # the setting in force: 'highest', 'high' or 'medium'
-    """Set the precision of matrix products for a block, and put it back; other threads that want
-    to set it wait, so inside a block never wait for one of them"""
+    """Set the precision of matrix products for a block, and put it back
+
+    Other threads that want to set it wait, so inside a block never wait for one of them."""
     if kind not in ('auto', 'float32', 'bf16'):
         raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
     gpu = torch.device(device).type == 'cuda'
@@ -410,8 +413,9 @@ def seeded(
 # %% ../nbs/01_training.ipynb #3b353c4b
 @contextmanager
 def usual_defaults():
-    """For a block, whatever names neither is float32 on the CPU, gradients are known and nothing is
-    cast; a session may have it otherwise"""
+    """PyTorch as it comes, for a block; a session may have it otherwise
+
+    What names no type and no device is float32 on the CPU; gradients are known, nothing is cast."""
     with _one_thread, ExitStack() as usual:
         usual.callback(torch.set_default_dtype, torch.get_default_dtype())
         if torch.get_default_device().type != 'cpu': usual.enter_context(torch.device('cpu'))
@@ -440,8 +444,9 @@ class Callback:
 
 # %% ../nbs/01_training.ipynb #62716384
 class Trainer:
-    """The one training loop: `n_iter` mini-batch steps of `loss_func`, with history, callbacks
-    and a state to resume from"""
+    """The one training loop
+
+    `n_iter` mini-batch steps of `loss_func`, with history, callbacks and a state to resume from."""
     def __init__(self,
         loss_func, # index batch, (batch_size,) -> scalar loss
         params, # parameters to train
