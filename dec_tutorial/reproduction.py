@@ -66,33 +66,28 @@ def details_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
     if recipe != 'authors':
         raise DecError(f"details undo what the recipe 'authors' does, one thing at a time; the "
                        f"recipe {recipe!r} does other things, so run it with --recipe authors")
-    base = RECIPES[recipe]
+    base = shortened(RECIPES[recipe])
     for s in seeds:
         begin = cache(lambda r: shared_start(cells.ds, r, s, work, **QUICK if quick else {}))
-        for change, turn in ({'': lambda r: r} | KL_CHANGES).items():
-            cells.once(lambda: as_cell(kl_phase(*begin(base), cells.ds.x, recipe=turn(base))),
-                       'DEC', recipe, s, dict(change=change, length=1.))
-        short = shortened(base)
-        for change, turn in ({'': lambda r: r} | AE_CHANGES).items():
-            params = dict(change=change, length=.2)
-            cells.once(lambda: autoencoder_labels(begin(turn(short))[0]), 'AE+k-means', recipe, s,
-                       params)
-            cells.once(lambda: as_cell(kl_phase(*begin(turn(short)), cells.ds.x)), 'DEC', recipe, s,
-                       params)
+        for change, turn in ({'': lambda r: r} | KL_CHANGES | AE_CHANGES).items():
+            changed, params = turn(base), dict(change=change, length=.2)
+            start = base if change in KL_CHANGES else changed
+            if change not in KL_CHANGES:
+                cells.once(lambda: autoencoder_labels(begin(start)[0]), 'AE+k-means', recipe, s,
+                           params)
+            cells.once(lambda: as_cell(kl_phase(*begin(start), cells.ds.x, recipe=changed)), 'DEC',
+                       recipe, s, params)
 
 # %% ../nbs/13_reproduction.ipynb #e9e9e8b6
 def details_rows(records:list)->list: # a row for each change
     "ACC of the unchanged recipe, and what each change adds to it, paired over seeds"
-    acc = {(r['method'], r['params']['length'], r['params']['change'], r['seed']): r['acc']
-           for r in records}
+    acc = {(r['method'], r['params']['change'], r['seed']): r['acc'] for r in records}
     rows = []
-    for length, change in dict.fromkeys((r['params']['length'], r['params']['change'])
-                                        for r in records):
-        row = dict(change=change or 'none', autoencoder=f'{length:g} × full')
+    for change in dict.fromkeys(r['params']['change'] for r in records):
+        row = dict(change=change or 'none')
         for method in ('AE+k-means', 'DEC'):
-            mine = {k[3]: v for k, v in acc.items() if k[:3] == (method, length, change)}
-            pairs = [v - acc[method, length, '', s] for s, v in mine.items()
-                     if (method, length, '', s) in acc]
+            mine = {s: v for (m, c, s), v in acc.items() if (m, c) == (method, change)}
+            pairs = [v - acc[method, '', s] for s, v in mine.items() if (method, '', s) in acc]
             row[method] = ('–' if not mine else mean_sd(mine.values()) if not change
                            else ('+' if pairs and sum(pairs) > 0 else '') + mean_sd(pairs))
         rows.append(row | dict(seeds=len(mine)))
