@@ -7,7 +7,7 @@ __all__ = ['SWEEP', 'neighbours', 'laplacian', 'discretise', 'unit_rows', 'centr
            'ldmgi_matrix', 'LDMGI', 'sweep']
 
 # %% ../nbs/10_baselines.ipynb #8ca5a0a9
-import numbers, warnings
+import math, numbers, warnings
 import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, lobpcg
@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, check_x
 
 # %% ../nbs/10_baselines.ipynb #1ef84b3e
@@ -101,7 +101,7 @@ class _Spectral(ClusterMixin, BaseEstimator):
         neighbors:tuple|None=None,
     )->np.ndarray: # the relaxed indicator, (n, n_clusters)
         "The eigenvectors only"
-        X = check_x(X).astype(np.float64)
+        given, X = X, check_x(X).astype(np.float64)
         n, k = X.shape[0], self.n_clusters
         if not (isinstance(k, (int, np.integer)) and 2 <= k <= n//2):
             raise DecError(f"n_clusters must be between 2 and half the number of points ({n}), not "
@@ -110,13 +110,13 @@ class _Spectral(ClusterMixin, BaseEstimator):
             raise DecError(f"n_neighbors must be a whole number above 0, not {self.n_neighbors!r}")
         for name, value in {self._param: getattr(self, self._param),
                             'gamma': getattr(self, 'gamma', 1.)}.items():
-            if not (isinstance(value, numbers.Real) and value > 0):
-                raise DecError(f"{name} must be a number above 0, not {value!r}")
+            if not (isinstance(value, numbers.Real) and 0 < value < math.inf):
+                raise DecError(f"{name} must be a number above 0, and finite, not {value!r}")
         dist, idx = neighbors or neighbours(X, self.n_neighbors)
         if idx.shape[0] != n or idx.shape[1] < self.n_neighbors:
             raise DecError(f"neighbors of {idx.shape[0]} points, {idx.shape[1]} each, were given; "
                            f"needed are {self.n_neighbors} for each of the {n} points")
-        self.n_features_in_ = X.shape[1]
+        validate_data(self, given, skip_check_array=True)            # sees columns and their names
         return self._embed(X, dist[:, :self.n_neighbors], idx[:, :self.n_neighbors],
                            check_random_state(self.random_state))
     def fit(self,
@@ -158,10 +158,11 @@ class SEC(_Spectral):
         return F
     def predict(self, X): # points, (m, d) -> clusters, (m,), by the linear map
         check_is_fitted(self, 'kmeans_')
-        X = check_x(X).astype(np.float64)
+        given, X = X, check_x(X).astype(np.float64)
         if X.shape[1] != self.n_features_in_:
             raise DecError(f"X has {X.shape[1]} features, but SEC is expecting "
                            f"{self.n_features_in_} features as input")
+        validate_data(self, given, reset=False, skip_check_array=True)             # the same names
         return self.kmeans_.predict(unit_rows(X @ self.coef_ + self.intercept_))
 
 # %% ../nbs/10_baselines.ipynb #d0cf37aa

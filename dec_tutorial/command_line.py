@@ -8,7 +8,7 @@ __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 # %% ../nbs/08_command_line.ipynb #fde34084
 import argparse, base64, csv, html, itertools, math, os, shlex, sys, tempfile, time, typing
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib import import_module
 from dataclasses import asdict
@@ -324,7 +324,8 @@ def _plain(prog, again='; the same command goes on where it was'):
         if not full: raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped{again}')
-    finally: plt.switch_backend(backend)        # called from Python, it leaves figures as they were
+    finally:                                    # called from Python, it leaves figures as they were
+        with suppress(ImportError): plt.switch_backend(backend)
 
 # %% ../nbs/08_command_line.ipynb #c0mmand1
 def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
@@ -361,10 +362,10 @@ def _command(func):
 # %% ../nbs/08_command_line.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
     if not ds.names or ds.image_shape or ds.d < 2: return
-    s = np.einsum('ij,ij->j', ds.x, ds.x, dtype=float)               # sum of squares of each column
+    s = ds.x.var(0, dtype=float)
     if s.max() > .9*s.sum():
         yield (f"column {ds.names[s.argmax()]!r} has numbers so much larger than the others "
-               f"({s.max()/s.sum():.0%} of the sum of squares) that the clusters will follow it "
+               f"({s.max()/s.sum():.0%} of the variance) that the clusters will follow it "
                f"alone; if that is not meant, standardise the columns")
 
 def _named_folder(out, data): # which must not be one of the files that are written there
@@ -386,7 +387,8 @@ def _said(name, data, options): # the command that repeats a run; options: name 
 @_command
 def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
-              '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes)',
+              '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
+              'y beside x is not)',
               str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
                 'ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
@@ -426,6 +428,9 @@ def dec_fit(
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
     names = [*vars(dec).pop('feature_names_in_', ())]
     if not names or not ds.names: return ds.x
+    for n in names:
+        if ds.names.count(n) > 1:
+            raise DecError(f"{ds.name} has {ds.names.count(n)} columns {n!r}; leave one of them")
     missing = [n for n in names if n not in ds.names]
     extra = [n for n in ds.names if n not in names]
     if missing or extra:

@@ -28,7 +28,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
-                               scale_factor)
+                               mostly_mean, scale_factor)
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage,
                                    alike, apply_chunked, device_of, evaluating, first_only,
                                    pick_device, precision, seeded, usual_defaults, worker, workers)
@@ -52,7 +52,9 @@ class Recipe:
     update_interval:int=40 # mini-batches between two refreshes, the paper's λ
     update_interval_text:int|None=None # the same for sparse data, if it differs
     tol:float=.001 # share of changed points that ends the KL phase
-    train_part:bool=False # autoencoder on the published training part only, where there is one
+    # autoencoder on the published training part only, where there is one: dec_fit and dec_reproduce
+    # see to it; who calls DEC says train_rows
+    train_part:bool=False
     # columns that the autoencoder's rates are made for; with fewer they are lowered in proportion
     features:int=1
     def __post_init__(self):
@@ -96,7 +98,7 @@ def get_recipe(
 class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator
 
-    `help(DEC)` explains each parameter; `fit` leaves `labels_`, `cluster_centers_`, …"""
+    `help(DEC)` explains each parameter, and what `fit` leaves; threads take turns."""
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
@@ -137,6 +139,12 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
 with suppress(OSError):                               # where a program is packed without its source
     DEC.__init__.__doc__ = '\n'.join(f'{name}: {text}' for name, text
                                      in docments(DEC.__init__).items() if text)
+DEC.__doc__ = (DEC.__doc__ or '') + """
+
+    After `fit`: labels_ (n,), cluster_centers_ (k, d_z), soft_sizes_ (k,), n_clusters_, n_iter_,
+    stop_reason_ ('tol' or 'n_iter'), history_ and seconds_ of every phase, autoencoder_, layer_
+    (codes to q), scale_ (what points are multiplied with), recipe_, seed_, reconstruction_, and
+    from before the KL phase kmeans_labels_ (n,) and start_codes_ (n, d_z)."""
 
 # %% ../nbs/06_dec.ipynb #510b1f1e
 # name -> arguments that differ from DEC's, and `alone` where workers cannot share; pages 22 and 23
@@ -185,6 +193,9 @@ def _check_parts(self:DEC): # what is no function is found now, and not after th
     for name in _PARTS:
         if (v := getattr(self, name)) is not None and not callable(v):
             raise DecError(f"{name} must be a function, not {v!r}")
+    for name in ('backprop', 'train_centroids', 'keep_decoder'):
+        if not isinstance(v := getattr(self._use, name), (bool, np.bool_)):
+            raise DecError(f"{name} must be True or False, not {v!r}")
     if self.cluster is not None and not isinstance(self.cluster, Stage):
         raise DecError(f"cluster must be a Stage, not {self.cluster!r}")
     given, ck = self.callbacks, self.checkpoint
@@ -268,7 +279,8 @@ class _Spell: # what JSON does not know: functions by what they do, objects by w
         if isinstance(v, partial): return [v.func, v.args, v.keywords]
         if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
         if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
-        if isinstance(v, np.ndarray): return hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()
+        if isinstance(v, np.ndarray):
+            return [v.dtype.str, v.shape, hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()]
         if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
         if isinstance(v, MethodType): return [v.__func__, v.__self__]
         name = getattr(v, '__qualname__', type(v).__qualname__)
@@ -297,8 +309,8 @@ def job_key(
     **what, # everything else that the result depends on, as JSON knows it
 )->str: # 16 hexadecimal digits
     "A name for a job: the same for the same points and arguments, else another"
-    try: text = json.dumps(dict(shape=x.shape, **what), sort_keys=True, default=_Spell(),
-                           check_circular=False)
+    try: text = json.dumps(dict(shape=x.shape, dtype=x.dtype.str, **what), sort_keys=True,
+                           default=_Spell(), check_circular=False)
     except (TypeError, ValueError, RecursionError) as e:
         raise DecError(f"an argument of this job cannot be told from others ({type(e).__name__}: "
                        f"{e}), and a checkpoint must not be taken up by another job; give no "
@@ -431,7 +443,8 @@ def _check_more(more, X, given): # given: X as the user has it
 # %% ../nbs/06_dec.ipynb #674c9df6
 def _must(name, v, *shape): # return a tensor of that shape
     if isinstance(v, torch.Tensor) and v.shape == shape: return
-    got = f'one of shape {tuple(v.shape)}' if hasattr(v, 'shape') else f'a {type(v).__name__}'
+    got = (f'one of shape {tuple(v.shape)}' if isinstance(v, torch.Tensor)
+           else f'a {type(v).__module__}.{type(v).__qualname__}')
     raise DecError(f"{name} must return a tensor, here of shape {shape}, not {got}")
 
 def _rehearse(dec, x, r, seed):
@@ -467,6 +480,18 @@ def _try_parts(self:DEC, rows, r, seed): # before an hour is spent on the autoen
         except DecError: raise
         except Exception: pass          # what wants more than there is here is tried in earnest
 
+# %% ../nbs/06_dec.ipynb #e89644b0
+@patch
+def _scale(self:DEC, X, given, how): # given: X as the user has it
+    if (j := mostly_mean(X)) is not None:
+        name = f' ({given.columns[j]!r})' if hasattr(given, 'columns') else ''
+        warnings.warn(f'over 99 % of the sum of squares of X is the same for all points, most of '
+                      f'it in column {j}{name}; subtract the mean from each column, or the network '
+                      f'learns little else')
+    # a network that a DEC trained knows the scale it was trained at
+    before, factor = getattr(self.autoencoder, 'trained_at', (None, None))
+    return factor if how == before else scale_factor(X, how)
+
 # %% ../nbs/06_dec.ipynb #e89644b3
 @patch
 @contextmanager
@@ -477,7 +502,7 @@ def _started(self:DEC, X, more=None):
     check_offset(given); self._check_k(X.shape[0])
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
     if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1])
-    scale = scale_factor(X, r.scale)
+    scale = self._scale(X, given, r.scale)
     if more is not None: more = _check_more(more, X, given)
     with workers(device), precision(self.precision, device), usual_defaults():
         rows = Rows(X, scale, device)
@@ -495,7 +520,8 @@ def _started(self:DEC, X, more=None):
         self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
         ae, phases = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
-        self.autoencoder_, self.seed_ = ae, seed
+        self.autoencoder_, self.seed_, self.method_ = ae, seed, method_name(self.method)
+        ae.trained_at = r.scale, scale
         self.kmeans_labels_, self.start_codes_ = start['labels'].numpy(), start['z'].numpy()
         # a given autoencoder has widths of its own
         self.recipe_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],))))
@@ -552,7 +578,10 @@ def fit_autoencoder(self:DEC,
     y=None, # ignored
     more=None, # further points, (m, d), that only the autoencoder learns from
 )->DEC: # with autoencoder_, start_codes_, kmeans_labels_; no clusters of its own yet
-    "Only what comes before the KL phase: autoencoder, and k-means on its codes"
+    """Only what comes before the KL phase: autoencoder, and k-means on its codes
+
+    `fit` starts anew; to go on, set autoencoder to the autoencoder_ of this, or give both one
+    checkpoint."""
     with self._started(X, more): return self
 
 @patch
@@ -567,7 +596,7 @@ def fit(self:DEC,
         # callbacks may ask for codes on the way
         self.layer_ = layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)
         if 'head' in start: layer.load_state_dict(start['head'])
-        layer.mu.requires_grad_(use.train_centroids)
+        layer.mu.requires_grad_(bool(use.train_centroids))
         self.callbacks_ = self._callbacks(X)
         trainer, refresh = self._cluster(rows, start['z'], r.cluster, start['labels'], r.tol,
                                          self.seed_ + 200, ck, use.target)
@@ -821,6 +850,8 @@ def save(self:DEC,
 ):
     "Write the fitted model to one file: arrays, and a JSON header"
     check_is_fitted(self)
+    if self.method != self.method_:                                     # it was set after the fit
+        return copy.copy(self).set_params(method=self.method_).save(path)
     if self._use.assign is not soft_assign:
         raise DecError("a model with an `assign` of its own cannot be saved, for a file holds no "
                        "code; keep the arrays you need with numpy.savez")
@@ -966,6 +997,7 @@ def load(cls:DEC,
         m.recipe = m.recipe_ = given['recipe']
         m.n_features_in_, m.n_clusters_ = ae.d, h['n_clusters']
         m.scale_, m.seed_, m.callbacks_ = h['scale'], h['random_state'], None  # these when needed
+        m.method_, ae.trained_at = h['method'], (m.recipe.scale, h['scale'])
         if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
         m._take_parts(h)
         m.momentum_ = _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])

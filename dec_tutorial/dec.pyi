@@ -40,6 +40,7 @@ class DEC(sklearn.base.ClassNamePrefixFeaturesOutMixin, sklearn.base.ClusterMixi
     kmeans_labels_: typing.Any
     labels_: typing.Any
     layer_: typing.Any
+    method_: typing.Any
     momentum_: typing.Any
     n_clusters_: typing.Any
     n_iter_: typing.Any

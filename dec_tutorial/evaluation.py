@@ -19,7 +19,7 @@ from scipy.stats import t as student
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import DecError, _user_path, as_image, atomic_path, thinned
+from .data import DecError, _user_path, as_image, atomic_path, check_y, thinned
 from .training import Callback
 
 # %% ../nbs/07_evaluation.ipynb #baf02703
@@ -32,7 +32,7 @@ def contingency(
     if y.shape != c.shape or y.ndim != 1 or not len(y):
         raise DecError(f"classes {y.shape} and clusters {c.shape} must be two lists of the same "
                        f"length, at least 1")
-    return contingency_matrix(y, c)
+    return contingency_matrix(check_y(y, len(y)), c)
 
 # %% ../nbs/07_evaluation.ipynb #76269aa3
 def cluster_accuracy(

@@ -6,7 +6,7 @@
 __all__ = ['prediction_strength', 'k_curve', 'choose_k', 'show_k_curve']
 
 # %% ../nbs/33_how_many.ipynb #0105817b
-import warnings
+import numbers, warnings
 from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
@@ -52,6 +52,16 @@ def _row(a, b, halves, k): # of the curve; a and b: DECs, one of each half
     return dict(k=int(k), strength=float(np.mean(both)) if found else 0., G=G, loss_train=train,
                 loss_validation=held)
 
+# %% ../nbs/33_how_many.ipynb #d6a99450
+def _to_try(ks, n):
+    ks = list(range(2, min(20, n//20) + 1) if ks is None else np.ravel(ks).tolist())
+    if not ks:
+        raise DecError(f"{n} points are too few to find the number of clusters from; give 40 or "
+                       f"more, or say n_clusters")
+    if not all(isinstance(k, numbers.Integral) for k in ks):
+        raise DecError(f"ks must be whole numbers of clusters, not {ks!r}")
+    return ks
+
 # %% ../nbs/33_how_many.ipynb #d6a99458
 def k_curve(
     dec, # a DEC: its settings are used, its n_clusters is not
@@ -64,10 +74,7 @@ def k_curve(
     X = check_x(X)
     if on_disk(X): X = thinned(X)                                       # halves are held in memory
     n, ck = X.shape[0], checkpoint or Checkpoint()
-    ks = list(range(2, min(20, n//20) + 1) if ks is None else ks)
-    if not ks:
-        raise DecError(f"{n} points are too few to find the number of clusters from; give 40 or "
-                       f"more, or say n_clusters")
+    ks = _to_try(ks, n)
     alone = _alone(ck, dec, X)
     seed = ck.once('seed of the halves', dec._draw_seed)
     halves = [X[np.sort(half)]
@@ -98,6 +105,7 @@ def choose_k(
     least:float=.8, # prediction strength that is enough
 )->int: # the largest k that has it; the strongest, with a warning, if none has
     "The answer of `n_clusters='auto'`; one long cloud passes, too, so look for gaps"
+    if not curve: raise DecError('the curve is empty; give one of k_curve, with a k or more')
     good = [r['k'] for r in curve if r['strength'] >= least]
     if good: return max(good)
     best = max(curve, key=lambda r: r['strength'])

@@ -13,7 +13,7 @@ import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
-from .data import DecError, Dataset, load_data
+from .data import DecError, Dataset, _user_path, load_data
 from .training import (BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device,
                                    precision, precision_used)
 from .sae import AutoEncoder, finetune, train_pair
@@ -21,7 +21,7 @@ from .soft_assignment import ClusterLayer
 from .dec import DEC
 from .kl import fit_clusters, kmeans_start
 from .evaluation import cluster_accuracy, text_table, write_records
-from .command_line import _arg, _command, _plain
+from .command_line import _arg, _command, _out_folder, _plain
 
 # %% ../nbs/31_performance.ipynb #662b4b8d
 DIMS = (784, 500, 500, 2000, 10)                                 # MNIST through the paper's encoder
@@ -296,6 +296,9 @@ def dec_bench(
         if race and device not in ('auto', 'cpu'):
             raise DecError(f'the race is run on the CPU, where both can take part; leave --device '
                            f'{device} out')
+        if race and quick:
+            raise DecError('the race is always run to its end; leave --quick out')
+        if json: _out_folder(_user_path(json).parent)
         rows = whole_race(load_data(race)) if race else bench(quick, device)
         print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()}
                           for r in rows] if race

@@ -7,13 +7,14 @@ __all__ = ['KL_CHANGES', 'AE_CHANGES', 'WHAT', 'WORK', 'shortened', 'details_cel
            'dec_reproduce']
 
 # %% ../nbs/13_reproduction.ipynb #d9e4a758
-import shlex
+import shlex, sys
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 import matplotlib.pyplot as plt
-from .data import _LOADERS, Dataset, DecError, atomic_path, load_data, set_theme
+from .data import (_LOADERS, Dataset, DecError, _user_path, atomic_path, load_data,
+                               set_theme)
 from .dec import RECIPES, job_key
 from .evaluation import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder, _plain
@@ -143,6 +144,7 @@ def reproduce(
     work=WORK, # folder for checkpoints
     quick:bool=False, # a few settings, and short training: to see it work
     command:str|None=None, # for the records
+    say=None, # what to call with a word on each cell before it is run
 )->list: # the records of the experiment, of this recipe
     "Run what is missing of a table or figure, and return all of it"
     if what not in WHAT:
@@ -151,10 +153,9 @@ def reproduce(
         raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
     if recipe not in RECIPES:
         raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
-    folder, work = (_out_folder(Path(f)) for f in (
-        folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results'), work))
-    item = WHAT[what]
-    cells = Cells(item.experiment, ds, folder, command, _mark(ds, quick))
+    folder = folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results')
+    item, work = WHAT[what], _out_folder(work)
+    cells = Cells(item.experiment, ds, _user_path(folder), command, _mark(ds, quick), say)
     item.run(cells, seeds, recipe, work, quick)
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
 
@@ -164,7 +165,7 @@ def dec_reproduce(
     what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, graphs, details, ablations, '
               'widths, mistakes, combining, family, jitter or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
-    seeds:_arg('seeds, with commas between', str)='0,1,2',
+    seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',
     quick:_arg('a few settings and short training', bool)=False,
     out:_arg('folder for records and figures; default: the records that ship with the package, and '
@@ -183,7 +184,8 @@ def dec_reproduce(
                      + (['--quick'] if quick else []))
             ds = load_data(name)
             records = reproduce(what, ds, numbers, recipe, out, quick=quick,
-                                command=shlex.join(map(str, words)))
+                                command=shlex.join(map(str, words)),
+                                say=lambda cell: print(f'{name}: {cell}', file=sys.stderr))
             print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
             if WHAT[what].draw:
                 set_theme()

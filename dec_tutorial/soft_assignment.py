@@ -20,6 +20,7 @@ def log_soft_assign(
     """Logarithm of the soft assignment (paper: section 3.1.1, equation 1)
 
     Finite for every finite float32 input."""
+    z, mu = torch.as_tensor(z), torch.as_tensor(mu)                       # arrays are welcome
     if not alpha > 0: raise DecError(f"alpha must be greater than 0, not {alpha}")
     if z.ndim != 2 or mu.ndim != 2 or z.shape[1] != mu.shape[1]:
         raise DecError(f"z {tuple(z.shape)} and mu {tuple(mu.shape)} must be matrices with the "
@@ -33,9 +34,10 @@ def soft_assign(
     z:torch.Tensor, # embedded points, (n, d_z)
     mu:torch.Tensor, # centroids, (k, d_z)
     alpha:float=1., # degrees of freedom, > 0; infinity makes the kernel Gaussian
-)->torch.Tensor: # q, (n, k), rows sum to 1, dtype of z
+)->torch.Tensor: # q, (n, k), rows sum to 1, dtype of z (float32 for integers)
     "Soft assignment q of points to clusters by Student's t (paper: section 3.1.1, equation 1)"
-    return log_soft_assign(z, mu, alpha).exp().to(z.dtype)
+    q = log_soft_assign(z, mu, alpha).exp()
+    return q.to(z.dtype) if torch.is_tensor(z) and z.is_floating_point() else q.float()
 
 # %% ../nbs/03_soft_assignment.ipynb #b40b47a0
 def show_kernels(alphas=(1., 5., math.inf)):

@@ -9,17 +9,20 @@ __all__ = ['PAPER', 'LAMBDAS', 'MOST', 'POINTS', 'R_MIN', 'QUICK', 'fixed_settin
            'seeds_and_mean', 'show_r_min', 'by_points', 'show_points', 'show_settings']
 
 # %% ../nbs/11_tables.ipynb #403febfa
-import itertools, time
+import itertools, os, tempfile, time, zlib
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt
+from fastcore.basics import patch
+from filelock import FileLock
 from sklearn.cluster import KMeans
 from .data import Dataset, scale_factor
 from .training import Checkpoint, precision_used
 from .dec import DEC, RECIPES, get_method, get_recipe, job_key
 from .evaluation import (cluster_accuracy, make_record, mean_sd, read_records,
                                      write_records)
+from .command_line import _out_folder
 from .baselines import LDMGI, SEC, SWEEP, discretise, neighbours
 
 # %% ../nbs/11_tables.ipynb #b5158512
@@ -65,6 +68,12 @@ def sample(
     return (np.arange(n) if n <= MOST
             else np.sort(np.random.default_rng(0).choice(n, 10_000, replace=False)))
 
+# %% ../nbs/11_tables.ipynb #428f5069
+def _one_writer(path): # the lock lies where nobody looks for results
+    user = os.getuid() if hasattr(os, 'getuid') else ''
+    name = f'dec_tutorial-{user}-{zlib.crc32(os.fsencode(path.resolve())):08x}.lock'
+    return FileLock(Path(tempfile.gettempdir())/name)
+
 # %% ../nbs/11_tables.ipynb #428f506a
 class Cells:
     "The finished cells of one experiment on one data set"
@@ -74,34 +83,41 @@ class Cells:
         folder, # the file {experiment}_{dataset}.json lies in here
         command:str|None=None, # that makes them, for the records
         mark:str='', # for the end of the file's name
+        say=None, # what to call with a word on each cell before it is run
     ):
-        self.experiment, self.ds, self.command, self.path = (
-            experiment, ds, command, Path(folder)/f'{experiment}_{ds.name}{mark}.json')
+        self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
+        self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
         self.records = self._read()
     def _read(self): return read_records(self.path) if self.path.exists() else []
     def has(self, method, recipe, seed, params):
         return any((r['method'], r['recipe'], r['seed'],
                     r['params']) == (method, recipe, seed, params) for r in self.records)
-    def once(self,
-        # () -> labels, and a dictionary of more fields for the record; under measured whatever has
-        # no field of its own
-        run,
-        method:str, recipe:str|None, seed:int, params:dict,
-        ds:Dataset|None=None, # the sample it was run on; None: the data set
-    ):
-        "Run a cell unless it is there"
+
+# %% ../nbs/11_tables.ipynb #428f506b
+@patch
+def once(self:Cells,
+    # () -> labels, and a dictionary of more fields for the record; under measured whatever has
+    # no field of its own
+    run,
+    method:str, recipe:str|None, seed:int, params:dict,
+    ds:Dataset|None=None, # the sample it was run on; None: the data set
+):
+    "Run a cell unless it is there"
+    if self.has(method, recipe, seed, params): return
+    _out_folder(self.path.parent)                      # can it be written? Said before the work
+    if self.say: self.say(f'{method}, {recipe or "no recipe"}, seed {seed}, {params}')
+    start = time.perf_counter()
+    labels, more = run()
+    ds, measured = ds or self.ds, more.pop('measured', {})
+    if len(labels) == self.ds.n > MOST:
+        measured = measured | dict(acc_sample=cluster_accuracy(ds.y[pick := sample(ds.n)],
+                                                               labels[pick]))
+    fields = dict(recipe=recipe, seed=seed, params=params,
+                  seconds=round(time.perf_counter() - start, 1), command=self.command) | more
+    record = make_record(self.experiment, ds.name, len(labels), method, ds.y, labels, **fields)
+    with _one_writer(self.path):
+        self.records = self._read()                        # another process may have added some
         if self.has(method, recipe, seed, params): return
-        start = time.perf_counter()
-        labels, more = run()
-        self.records = self._read()                            # another process may have added some
-        if self.has(method, recipe, seed, params): return
-        ds, measured = ds or self.ds, more.pop('measured', {})
-        if len(labels) == self.ds.n > MOST:
-            measured = measured | dict(acc_sample=cluster_accuracy(ds.y[pick := sample(ds.n)],
-                                                                   labels[pick]))
-        fields = dict(recipe=recipe, seed=seed, params=params,
-                      seconds=round(time.perf_counter() - start, 1), command=self.command) | more
-        record = make_record(self.experiment, ds.name, len(labels), method, ds.y, labels, **fields)
         self.records.append(record | (dict(measured=measured) if measured else {}))
         write_records(self.records, self.path)
 

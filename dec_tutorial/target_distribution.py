@@ -18,6 +18,7 @@ def target_distribution(
     """The auxiliary target p (paper: section 3.1.2, equation 3)
 
     Squared q, divided by soft cluster size, normalised."""
+    q = torch.as_tensor(q)                                                   # arrays are welcome
     if q.ndim != 2:
         raise DecError(f"q must be a matrix of n points by k clusters, not of shape "
                        f"{tuple(q.shape)}")

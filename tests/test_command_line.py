@@ -1,6 +1,6 @@
 """`dec_fit` and `dec_predict` as a shell sees them: what they leave, what they print, and what
 they say when something is wrong"""
-import base64, csv, json, re, shlex, subprocess, warnings
+import base64, csv, json, re, shlex, subprocess, sys, warnings
 from html.parser import HTMLParser
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from safetensors.numpy import load_file, save_file
@@ -419,6 +419,29 @@ def test_variants(cli, tmp_path, blobs, what, variants):
     assert all(0 <= r['measured']['start_acc'] <= 1 for r in records)
     for v in variants: assert ('none: DEC' if v.name == 'DEC' else v.name) + ' |' in r.stdout
     assert list((tmp_path/'dec_runs'/'shared').glob('*.pt'))                  # for the next command
+
+def test_records_of_several_processes_add_up(tmp_path, blobs):
+    code = '''if True:
+        import sys, numpy as np
+        from dec_tutorial.data import load_data
+        from dec_tutorial.tables import Cells
+        ds = load_data('blobs.npz')
+        for s in range(int(sys.argv[1]), 60, 2):
+            Cells('toy', ds, 'o').once(lambda: (ds.y, {}), 'oracle', None, s, {})'''
+    both = [subprocess.Popen([sys.executable, '-c', code, str(i)], cwd=tmp_path) for i in (0, 1)]
+    assert [p.wait(120) for p in both] == [0, 0]
+    records = json.loads((tmp_path/'o'/'toy_blobs.json').read_text())
+    assert sorted(r['seed'] for r in records) == list(range(60))
+    assert files(tmp_path/'o') == ['toy_blobs.json']
+
+def read_only():
+    from dec_tutorial import tables
+    def refuse(folder): raise PermissionError(folder)
+    tables._out_folder = refuse
+
+def test_shipped_records_are_read_where_nothing_can_be_written(cli, tmp_path):
+    r = cli('dec_reproduce', 'table2', '--data', 'digits', before=(read_only,))
+    assert r.returncode == 0 and 'LDMGI' in r.stdout, r.stderr
 
 def test_records_can_be_made_again(cli, tmp_path):
     "Two of the records that ship with the package, by the command that stands in them"

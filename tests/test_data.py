@@ -1,6 +1,6 @@
 """What comes from outside: the benchmarks' original files, tables of one's own, and everything
 that can be wrong with them, with arguments and with model files"""
-import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, sys, urllib.error, urllib.request, warnings, zipfile
+import bz2, dataclasses, errno, hashlib, io, json, math, os, pickle, re, shutil, struct, subprocess, sys, urllib.error, urllib.request, warnings, zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, torchvision
@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
+from conftest import make_blobs
 from dec_tutorial import data
 from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_offset, check_x, check_y,
                                hog_colour, load_data, scale_factor)
@@ -424,6 +425,8 @@ def test_frames():
     assert (thin.toarray() == np.eye(3)).all()
     for column in (['red', 'x', 'y'], pd.to_datetime(['2020-01-01']*3), [1j, 2, 3]):
         assert refused(lambda: check_x(frame(a=column, b=[1, 2, 3])), 'not real numbers')
+        assert refused(lambda: check_x(frame(b=[1, 2, 3], a=column)), "in column 'a'")
+    assert refused(lambda: check_x(frame(b=[1, 2, 3], a=[1, 2, None])), "column 1, 'a'")
     assert refused(lambda: check_x(frame(a=[], b=[])), '0 sample(s)')
     assert refused(lambda: check_x(pd.DataFrame(index=range(3))), '0 feature(s)')
 
@@ -491,12 +494,12 @@ def test_bad_csr(tmp_path, change):
     ('a,b\n1,2\n3,x\n', "'x' at data row 1, column 1 (b)"),
     ('a,b\n1,\n', 'data row 0, column 1 (b) is empty'), ('1;2\n3;4\n', "';' between"),
     ('a\tb\n1\t2\n', "'\\t' between"),
-    ('x,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
+    ('a,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
     ('x,target\n' + ''.join(f'{i},{i}\n' for i in range(30)), "column 'target' would be"),
     ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
     ('"1,2\n3,4\n', '0 sample(s)'), ('1,2\n\0,3\n', 'data row 1'),
-    ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'UnicodeDecodeError'),
-    ('1,2\n'.encode('utf-16'), 'UnicodeDecodeError'), (bytes(range(256)), 'damaged'),
+    ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'),
+    ('1,2\n'.encode('utf-16'), 'save it as UTF-8'), ('-0,82;6,7\n1,5;2,25\n', "';' between"), (bytes(range(256)), 'damaged'),
     ('0,1,2\n4,5,6\n', 'counts from 0 to 2'),
     (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
     ('Unnamed: 0,a\n0,1\n1,4\n', 'the first column has no name'),
@@ -508,6 +511,32 @@ def test_bad_csr(tmp_path, change):
 def test_bad_csv(tmp_path, text, word):
     (tmp_path/'t.csv').write_bytes(text if isinstance(text, bytes) else text.encode())
     assert refused(lambda: load_data(tmp_path/'t.csv'), tmp_path/'t.csv', word)
+
+def test_coordinates_are_no_classes(tmp_path):
+    (tmp_path/'map.csv').write_text('X,y\n1,4\n2,4\n1,5\n')
+    (tmp_path/'named.csv').write_text('x,y,class\n1,4,0\n2,4,1\n1,5,1\n')
+    grid, named = (load_data(tmp_path/f) for f in ('map.csv', 'named.csv'))
+    assert grid.y is None and grid.d == named.d == 2 and named.y.tolist() == [0, 1, 1]
+
+def test_writers_leave_each_other_alone(tmp_path):
+    "What a living process writes is no remainder of a killed one"
+    gone = subprocess.Popen([sys.executable, '-c', ''])
+    gone.wait()
+    dead = data._part_name(tmp_path/'model', gone.pid)
+    (tmp_path/dead).touch()
+    with data.atomic_path(tmp_path/'model') as tmp:
+        tmp.write_text('whole')
+        assert [f.name for f in data.part_files(tmp_path/'model')] == [dead]
+
+def test_what_is_the_same_for_all_points_is_told_of():
+    x = np.c_[make_blobs()[0], np.full(len(make_blobs()[0]), 1e4)]
+    quick = DEC(3, ae_iter=1, max_iter=1, n_init=1, random_state=0)
+    with pytest.warns(UserWarning, match='over 99 %.*column 16'): quick.fit(x)
+    with pytest.warns(UserWarning, match="column 16 .'year'"):
+        quick.fit(pd.DataFrame(x, columns=[*map(str, range(16)), 'year']))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        quick.fit(x - x.mean(0))
 
 def make_all(folder): # a good file of every kind
     make_npz(folder/'dense.npz')

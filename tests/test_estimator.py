@@ -30,7 +30,8 @@ from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.own_data import load_pictures, separation
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey, TensorBoardLog
-from dec_tutorial.soft_assignment import ClusterLayer
+from dec_tutorial.soft_assignment import ClusterLayer, soft_assign
+from dec_tutorial.target_distribution import target_distribution
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
@@ -61,6 +62,41 @@ class Few(DEC):
     def __init__(self, n_clusters=3, *, recipe='fast', random_state=None):
         super().__init__(n_clusters, recipe=recipe, random_state=random_state, ae_iter=60,
                          max_iter=40, update_interval=20, n_init=2)
+
+points, _ = make_blobs()
+
+def test_a_file_tells_of_the_fit_and_not_of_later_wishes(tmp_path):
+    dec = small().fit(points)
+    dec.set_params(method='IDEC').save(tmp_path/'m.safetensors')
+    assert (DEC.load(tmp_path/'m.safetensors').method, dec.method) == ('DEC', 'IDEC')
+
+@pytest.mark.parametrize('name', ['backprop', 'train_centroids', 'keep_decoder'])
+def test_yes_or_no(name):
+    with pytest.raises(DecError, match=f"{name} must be True or False, not 'no'"):
+        small(**{name: 'no'}).fit(points)
+    small(**{name: np.True_}).fit(points)
+
+def test_a_given_autoencoder_sees_the_scale_that_it_knows(tmp_path):
+    first = small().fit(points)
+    first.save(tmp_path/'m.safetensors')
+    for dec in (first, DEC.load(tmp_path/'m.safetensors')):
+        again = small(autoencoder=dec.autoencoder_)
+        assert again.fit(points*3).scale_ == first.scale_
+        assert again.set_params(recipe=replace(get_recipe('fast'), scale='none')).fit(points).scale_ == 1
+
+def test_formulas_take_what_an_estimator_returns():
+    dec = small().fit(points)
+    q = soft_assign(dec.transform(points), dec.cluster_centers_)
+    np.testing.assert_allclose(q.numpy(), dec.predict_proba(points), rtol=1e-4, atol=1e-6)
+    assert torch.equal(target_distribution(q.numpy()), target_distribution(q))
+    whole = soft_assign(torch.tensor([[0], [4]]), torch.tensor([[0], [4]]))
+    torch.testing.assert_close(whole.sum(1), torch.ones(2))
+
+def test_keys_tell_shapes_and_types_apart():
+    key = lambda x, **kw: job_key(np.asarray(x), **kw)
+    keys = {key(np.zeros((2, 2), t)) for t in ('f4', 'i4', 'f8')}
+    keys |= {key([[1.]], w=np.zeros(shape)) for shape in (6, (2, 3), (3, 2))}
+    assert len(keys) == 6
 
 def test_a_subclass_that_takes_fewer_arguments_is_read_back(tmp_path):
     m = Few(recipe=narrow, random_state=0).fit(make_blobs()[0])
@@ -355,8 +391,15 @@ def test_spectral_clustering_says_what_is_wrong():
     half.embed(x)
     with pytest.raises(NotFittedError): half.predict(x)
     for bad, words in ((dict(mu='a'), 'mu must be a number'), (dict(gamma=None), 'gamma must be'),
+                       (dict(mu=np.inf), 'mu must be a number above 0, and finite'),
                        (dict(n_neighbors=0), 'n_neighbors must be a whole number above 0')):
         with pytest.raises(DecError, match=words): SEC(3, **bad).fit(x)
+
+def test_spectral_clustering_knows_the_names_of_columns():
+    x = pd.DataFrame(make_blobs()[0]).add_prefix('c')
+    sec = SEC(3, random_state=0, n_init=2).fit(x)
+    assert (sec.predict(x) == sec.labels_).all() and [*sec.feature_names_in_] == [*x.columns]
+    with pytest.raises(ValueError, match='feature names'): sec.predict(x[x.columns[::-1]])
 
 def test_a_loaded_model_goes_on_as_it_was(tmp_path):
     x, _ = make_blobs()
