@@ -100,7 +100,7 @@ class Jitter:
         if self.shape is None and side*side != d:
             raise DecError(f"rows of {d} numbers are no grey squares; say what shape the pictures "
                            f"have, as Jitter(shape=(height, width))")
-        if self.shape is None and side < 5:
+        if self.shape is None and side < 4:
             raise DecError(f"rows of {d} numbers are hardly pictures; if they are, say so, as "
                            f"Jitter(shape=({side}, {side}))")
         if self.shape and math.prod(self.shape) != d:

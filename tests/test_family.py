@@ -2,7 +2,7 @@
 and through a kill"""
 import json, re, shlex
 from dataclasses import replace
-import numpy as np, pytest
+import numpy as np, pytest, torch
 from safetensors.numpy import load_file
 from conftest import make_blobs
 from dec_tutorial.data import _LOADERS, Dataset, DecError
@@ -93,3 +93,11 @@ def test_given_arguments_go_before_the_methods():
 def test_a_loss_without_its_decoder_says_so():
     with pytest.raises(DecError, match='keep_decoder=True'):
         DEC(3, loss=get_method('IDEC')['loss'], ae_iter=5, max_iter=5).fit(X)
+
+def test_jitter_wants_pictures():
+    x = torch.rand(6, 4)
+    for shape, words in ((None, 'hardly pictures'), ((3, 3), 'no pictures of shape')):
+        with pytest.raises(DecError, match=words): Jitter(shape=shape)(x)
+    assert Jitter(shape=(2, 2))(x).shape == x.shape
+    with pytest.raises(DecError, match='no pictures of shape'):
+        DEC(3, method='DEC-DA', augment=Jitter(shape=(3, 3))).fit(make_blobs()[0])
