@@ -234,7 +234,7 @@ class Lloyd(Callback):
 RULE = (
     Variant('update rule', 'equations 4 and 5 by hand', dict(loss=by_hand)),
     Variant('update rule', "Lloyd's step for the centroids", dict(train_centroids=False),
-            callbacks=lambda dec, x: [Lloyd(dec, x)]))
+            callbacks=Lloyd))
 
 ABLATIONS = START + PARTS + TARGET + KERNEL + RULE
 

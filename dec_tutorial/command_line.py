@@ -20,8 +20,8 @@ from sklearn.cluster import KMeans
 from .data import (DecError, Dataset, _user_path, as_image, atomic_path,
                                load_data, on_disk, part_files, scale_factor, set_theme,
                                show_samples, thinned)
-from .training import (Checkpoint, Rows, first_only, pick_device, precision_used,
-                                   worker, workers)
+from .training import (Checkpoint, Rows, apply_chunked, first_only, pick_device,
+                                   precision_used, worker, workers)
 from .dec import DEC, job_key, method_name, show_training
 from .evaluation import (flat, make_record, read_records, show_confidence,
                                      show_contingency, show_flat, show_top, text_table,
@@ -77,13 +77,11 @@ def _table(records, dec, x):
 # %% ../nbs/08_command_line.ipynb #ea0b9011
 def _reconstructions(ds, dec, m=12):
     pick = np.random.default_rng(0).permutation(ds.n)[:m]
-    x = Rows(ds.x[pick], dec.scale_)[slice(None)]
-    with torch.no_grad(): y = dec.autoencoder_.cpu()(x)
-    dec.autoencoder_.to(dec.layer_.mu.device)
+    rows = Rows(ds.x[pick], dec.scale_, dec.layer_.mu.device)
     fig, axs = plt.subplots(2, m, figsize=(.6*m, 1.4))
-    for col, pair in zip(axs.T, zip(x, y)):
+    for col, pair in zip(axs.T, zip(rows[slice(None)], apply_chunked(dec.autoencoder_, rows))):
         for ax, v in zip(col, pair):
-            ax.imshow(as_image(v.numpy()/dec.scale_, ds.image_shape).clip(0, None))
+            ax.imshow(as_image(v.cpu().numpy()/dec.scale_, ds.image_shape).clip(0, None))
             ax.axis('off')
     return fig
 
@@ -280,16 +278,16 @@ def run_fit(
     ae_iter:int|None=None, # None: the recipe's
     max_iter:int|None=None, # None: the recipe's
     device:str='auto',
-    prec:str='auto', # precision of matrix products
+    precision:str='auto', # of matrix products
     command:str|None=None, # for the record
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it goes on where it was"
     dev = pick_device(device)
-    out, seed, used = _free(_user_path(out)), int(seed), precision_used(prec, dev)
+    out, seed, used = _free(_user_path(out)), int(seed), precision_used(precision, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
-                        device=device, precision=prec, **limits)
-    what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=prec,
+                        device=device, precision=precision, **limits)
+    what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=used,
                 rows=dec.train_rows, image=ds.image_shape, more=ds.more is None or job_key(ds.more))
     with workers(dev):                                        # one, unless torchrun started several
         rank, _ = worker()
@@ -298,8 +296,8 @@ def run_fit(
         alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
         raw = lambda k: ck.once('raw k-means', lambda: alone(k))
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
-        follow = lambda d, x: [import_module('dec_tutorial.seeing').Journey(d, x)]      # page 35
-        dec.set_params(checkpoint=ck, callbacks=follow).fit(ds.x, more=ds.more)
+        journey = import_module('dec_tutorial.seeing').Journey                       # page 35
+        dec.set_params(checkpoint=ck, callbacks=journey).fit(ds.x, more=ds.more)
         raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
     given = {n: v for n, v in (dict(n_clusters=n_clusters) | limits).items() if v is not None}

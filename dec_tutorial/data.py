@@ -9,7 +9,7 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
 
 # %% ../nbs/00_data.ipynb #0ce3c3fc
 import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings, zipfile
-import zlib
+import threading, zlib
 from array import array
 from itertools import chain, pairwise
 from contextlib import contextmanager, suppress
@@ -41,7 +41,7 @@ def _part_name(path, writer): # writer: the number of a process
     return f'.{path.name[:40]}-{zlib.crc32(os.fsencode(path.name)):08x}.{writer}.part'
 
 def _writing(part): # is the process still there that writes it?
-    writer = part.name.split('.')[-2]
+    writer = part.name.split('.')[-2].split('-')[0]                      # the thread after it
     if os.name != 'posix' or not writer.isdigit(): return False
     try: os.kill(int(writer), 0)                                            # signal 0 only asks
     except (ProcessLookupError, OverflowError): return False
@@ -68,7 +68,7 @@ def atomic_path(
             yield path
             return
         if path.is_symlink(): path = path.resolve()             # the file that the link stands for
-        tmp = path.with_name(_part_name(path, os.getpid()))
+        tmp = path.with_name(_part_name(path, f'{os.getpid()}-{threading.get_ident()}'))
         path.parent.mkdir(parents=True, exist_ok=True)
         yield tmp
         if path.exists() and tmp.exists(): shutil.copymode(path, tmp)
@@ -152,7 +152,8 @@ def check_x(
                else DecError)(f"{what} holds values that are not real numbers{_first_text(given)} "
                               f"({e}); encode text and categories as numbers first") from e
     _check_shape(out.shape, what)
-    if not np.isfinite(out.sum(dtype=np.float64)): _name_bad_cell(raw, out, what, given)
+    with np.errstate(invalid='ignore'): total = out.sum(dtype=np.float64)              # ∞ − ∞
+    if not np.isfinite(total): _name_bad_cell(raw, out, what, given)
     return out
 
 # %% ../nbs/00_data.ipynb #4638fa6e
@@ -198,7 +199,7 @@ def check_offset(
     x, # points as they were given, (n, d)
     what:str='X', # what to call it in an error
 ): # DecError if float32 would forget them
-    "Does a column with much to say lie so far from zero that float32 keeps none of it?"
+    "Does a column with much to say lie where float32 keeps only coarse steps of it?"
     if hasattr(x, 'iloc'): x = x.iloc[::max(1, len(x)//10_000)]
     x = _off_torch(_off_frame(x))
     x = sparse.csr_matrix(x) if sparse.issparse(x) else np.asarray(x)
@@ -214,8 +215,8 @@ def check_offset(
     far = (spread > 1e-3*spread.max(initial=0)) & (middle > 2**18*spread)
     for j in np.flatnonzero(far)[:1]:
         raise DecError(f"column {at[j]} of {what} lies about {some[:, j].mean():.6g} and varies by "
-                       f"{spread[j]:.3g} only, which float32 cannot tell apart; subtract its mean, "
-                       f"or leave it out")
+                       f"{spread[j]:.3g} only, of which float32 keeps coarse steps; subtract its "
+                       f"mean, or leave it out")
 
 # %% ../nbs/00_data.ipynb #8187a27b
 def check_y(
@@ -224,8 +225,14 @@ def check_y(
 )->np.ndarray: # (n,) integers from 0
     "Classes as integers from 0"
     y = np.asarray(y)
-    if y.dtype.kind == 'O' and all(isinstance(v, str) for v in y.flat): y = y.astype(str)
     if y.ndim == 2 and 1 in y.shape: y = y.ravel()
+    if y.dtype.kind == 'O' and y.ndim == 1:                    # a column of a mixed data frame, say
+        none = [v is None or isinstance(v, float) and v != v for v in y]
+        if any(none):
+            raise DecError(f"y names no class at row {none.index(True)}; fill it in, or leave y "
+                           f"out where classes are unknown")
+        if any(all(isinstance(v, kind) for v in y) for kind in (str, numbers.Real)):
+            y = np.array(y.tolist())
     if y.shape != (n,):
         raise DecError(f"y has shape {y.shape}, but there are {n} points; give one class a point")
     if y.dtype.kind == 'f' and not np.isfinite(y).all():
@@ -273,7 +280,8 @@ def on_disk(
     x, # array
 )->bool:
     "Is `x` a window into a memory-mapped file?"
-    while x is not None and not isinstance(x, np.memmap): x = getattr(x, 'base', None)
+    # copies of a np.memmap are of that class, too, but have no file
+    while x is not None and getattr(x, '_mmap', None) is None: x = getattr(x, 'base', None)
     return x is not None
 
 def thinned(
@@ -325,11 +333,11 @@ def _header(first, path):
 # a feature that happens to be called y would pass for classes
 def _check_classes(cells, name, path):
     numbers = [float(c) for c in cells if _is_number(c)]
-    if len(numbers) == len(cells) and (not all(v.is_integer() for v in numbers) or len(cells) > 20
-                                       and len(set(numbers)) == len(cells)):
-        raise DecError(f"{path}: column {name!r} would be taken for classes, but its numbers are "
-                       f"no classes (fractions, or another one in every row); give the column "
-                       f"another name if it is a feature, else drop it")
+    fractions = len(numbers) == len(cells) and not all(v.is_integer() for v in numbers)
+    if fractions or len(cells) > 20 and len(set(cells)) == len(cells):
+        raise DecError(f"{path}: column {name!r} would be taken for classes, but its cells are "
+                       f"none (fractions, or another one in every row); give the column another "
+                       f"name if it is a feature, else drop it")
 
 # %% ../nbs/00_data.ipynb #76e781a2
 def _numbers(row, i, keep, head, path): # the cells of data row i that are features
@@ -357,6 +365,9 @@ def _read_csv(path):
             raise DecError(f"{path}: columns {head[at]!r} and {head[others[0]]!r} could both be "
                            f"the classes, which are no features; drop one of them")
         keep, x, y = [j for j in range(len(head)) if j != at], array('d'), []
+        if not keep:
+            raise DecError(f"{path} has no column but {head[at]!r}, which is taken for classes; "
+                           f"give it features")
         for i, r in enumerate(rows if names else chain([first], rows)):
             if len(r) != len(head):
                 raise DecError(f"{path}: data row {i} has {len(r)} cells, the first line has "
@@ -640,8 +651,11 @@ def show_samples(
     seed:int=0, # which points
 ):
     "A random handful of the pictures in `ds`"
+    if ds.image_shape is None:
+        raise DecError(f"{ds.name}: its rows are no pictures, as far as this data set knows; give "
+                       f"it their image_shape, (height, width) or (colours, height, width)")
     pick = np.random.default_rng(seed).permutation(ds.n)[:rows*cols]
-    fig, axs = plt.subplots(rows, cols, figsize=(cols*.55, rows*.55))
+    fig, axs = plt.subplots(rows, cols, figsize=(cols*.55, rows*.55), squeeze=False)
     for ax in axs.flat: ax.axis('off')
     for ax, i in zip(axs.flat, pick): ax.imshow(as_image(ds.x[i], ds.image_shape))
     return fig
@@ -661,16 +675,14 @@ def scale_factor(
     if how == 'none': return 1.
     if isinstance(how, numbers.Real) and 0 < how < math.inf: return float(how)*scale_factor(x)
     if how == 'paper':
-        parts = [values[i:i + step] for i in range(0, len(values), step)]
-        top = max((max(float(c.max(initial=0)), -float(c.min(initial=0)))      # abs copies, and has
-                   for c in parts), default=0)                                 # no 128 in int8
-        if top == 0:
+        squares = sum(np.square(values[i:i + step], dtype=np.float64).sum()
+                      for i in range(0, len(values), step))
+        if squares == 0:
             raise DecError("every value of X is zero, so there is no scale to set; give it points "
                            "that differ")
-        squares = sum(np.square(c/top, dtype=np.float64).sum() for c in parts)
-        factor = float(np.sqrt(x.shape[0]*x.shape[1]/squares)/top)
+        factor = float(np.sqrt(x.shape[0]*x.shape[1]/squares))
         if factor > float(np.finfo(np.float32).max):
-            raise DecError(f"the values of X are at most {top:.3g}, too small for float32; "
+            raise DecError(f"the values of X are of size {1/factor:.3g}, too small for float32; "
                            f"multiply X by a large number first")
         return factor
     if how != 'authors':

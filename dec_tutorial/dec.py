@@ -127,7 +127,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         precision:str='auto', # 'auto', 'float32', 'bf16': of matrix products while training
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
-        callbacks=None, # more Callbacks, or (this DEC, X) -> Callbacks; (): not even the method's
+        callbacks=None, # more Callbacks, or (this DEC, X) -> one or more; (): not even the method's
         checkpoint=None, # path of a file to resume from after a kill; or a Checkpoint
     ):
         store_attr(store_args=False)            # each under its name, as scikit-learn wants it
@@ -255,7 +255,7 @@ def _check_k(self:DEC, n):
 
 # %% ../nbs/06_dec.ipynb #06192a39
 def _known(v): # by its name: a function or class that is installed, and not the user's to edit
-    module = getattr(v, '__module__', None) or ''
+    module = v.__name__ if isinstance(v, ModuleType) else getattr(v, '__module__', None) or ''
     file = getattr(sys.modules.get(module), '__file__', None) or ''
     return (module.split('.')[0] in {'dec_tutorial', 'builtins', *sys.stdlib_module_names}
             or 'site-packages' in file or 'dist-packages' in file)
@@ -267,10 +267,20 @@ def _held(d): # of what a dictionary holds: numbers, words, arrays, and what the
     return {n: v for n, v in d.items()
             if n != 'training' and not isinstance(v, ModuleType) and keep(v)}
 
-def _globals_of(code): # names of the globals that it reads, inner functions included
-    inner = [_globals_of(c) for c in code.co_consts if isinstance(c, CodeType)]
-    return {i.argval for i in dis.get_instructions(code)
-            if i.opname in ('LOAD_GLOBAL', 'LOAD_NAME')}.union(*inner)
+def _codes(code): # inner functions included
+    return [code, *(d for c in code.co_consts if isinstance(c, CodeType) for d in _codes(c))]
+
+def _read_by(f): # name -> global that a function reads, also out of modules of the user's
+    codes = _codes(f.__code__)
+    here = {i.argval for c in codes for i in dis.get_instructions(c)
+            if i.opname in ('LOAD_GLOBAL', 'LOAD_NAME')}
+    names, done = {n for c in codes for n in c.co_names}, []
+    there = {n: f.__globals__.get(n) for n in here}
+    while m := next((m for m in there.items() if isinstance(m[1], ModuleType)
+                     and not _known(m[1]) and m[1] not in done), None):
+        done.append(m[1])
+        there |= {f'{m[0]}.{n}': vars(m[1])[n] for n in names & vars(m[1]).keys()}
+    return there
 
 # %% ../nbs/06_dec.ipynb #c729321e
 class _Spell: # what JSON does not know: functions by what they do, objects by what they hold
@@ -283,15 +293,17 @@ class _Spell: # what JSON does not know: functions by what they do, objects by w
             return [v.dtype.str, v.shape, hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()]
         if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
         if isinstance(v, MethodType): return [v.__func__, v.__self__]
+        if not isinstance(v, FunctionType): v = getattr(v, '__wrapped__', v)         # lru_cache
         name = getattr(v, '__qualname__', type(v).__qualname__)
         if any(v is s for s in self.seen): return name
         self.seen.append(v)
         if isinstance(v, FunctionType) and ('<' in name or not _known(v)):
-            there = {n: v.__globals__.get(n) for n in _globals_of(v.__code__)}
             return [name, v.__code__, v.__defaults__, v.__kwdefaults__,
-                    [c.cell_contents for c in v.__closure__ or ()], _held(there)]
+                    [c.cell_contents for c in v.__closure__ or ()], _held(_read_by(v))]
         if isinstance(v, type) and not _known(v):
-            own = {n: getattr(f, '__func__', getattr(f, 'fget', f)) for n, f in vars(v).items()}
+            inside = ('__func__', 'fget', 'func')            # static, property, cached_property
+            own = {n: next((getattr(f, a) for a in inside if hasattr(f, a)), f)
+                   for n, f in vars(v).items()}
             return [name, v.__bases__, _held({n: f for n, f in own.items()
                                               if callable(f) or not n.startswith('__')})]
         if isinstance(v, nn.Module):
@@ -350,13 +362,11 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was dr
 def behind_pca(
     ae, # an autoencoder, after training
     rows:Rows, # points, (n, d)
-    # points to look at, at even distances; None: 5000, or fewer if they are wide
-    most:int|None=None,
 )->float: # share of the variance: 0 if the same, below 0 if the network is ahead
     """How much worse a network restores points than principal components do
 
     As many of these as its code has numbers."""
-    most = most or max(1500, min(5000, 10**7//rows.d))            # fewer, and components flatter
+    most = max(1500, min(5000, 10**7//rows.d))                    # fewer, and components flatter
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
     x = x.to(device_of(ae, rows.device))
@@ -374,44 +384,51 @@ def _check_autoencoder(ae, d):
                        f"AutoEncoder, not {ae!r}")
     if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
 
+# %% ../nbs/06_dec.ipynb #1f7ec7c1
+@patch
+def _attempt(self:DEC, rows, r, seed, ck, rate): # network, phases, how far behind PCA, and why
+    slower = lambda stage: replace(stage, lr=stage.lr*min(1, rows.d/r.features)*rate)
+    ae = self._use.network(rows.d, r.dims, r.init, seed).to(rows.device)
+    try:
+        phases = (pretrain_layerwise(ae, rows, slower(r.pretrain), r.factor, seed, ck)
+                  if r.pretrain else [])
+        phases = [*phases, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck,
+                                    augment=self._use.augment)]
+    except Diverged as e: return ae, [], math.inf, e
+    behind = float(behind_pca(ae, rows)) if phases[-1].n_iter >= 1000 else 0.
+    return ae, phases, behind, (f'the autoencoder restores points worse than principal components '
+                                f'do, by {behind:.0%} of their variance')
+
 # %% ../nbs/06_dec.ipynb #1f7ec7c2
 @patch
-def _fit_autoencoder(self:DEC, rows, r, seed, ck):
+def _fit_autoencoder(self:DEC, rows, r, seed, ck): # network, phases, seconds
     if self.autoencoder is not None:
-        return copy.deepcopy(self.autoencoder).to(rows.device), []
-    use = self._use
+        return copy.deepcopy(self.autoencoder).to(rows.device), [], 0.
     for halved in range(ck.done.get('halved', 0), 4):
-        before = ck.done.get('before')
-        ae = use.network(rows.d, r.dims, r.init, seed).to(rows.device)
-        slower = lambda stage: replace(stage, lr=stage.lr*min(1, rows.d/r.features)/2**halved)
-        try:
-            phases = (pretrain_layerwise(ae, rows, slower(r.pretrain), r.factor, seed, ck)
-                      if r.pretrain else [])
-            phases = [*phases, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck,
-                                        augment=use.augment)]
-            behind = behind_pca(ae, rows) if phases[-1].n_iter >= 1000 else 0.
-            if behind < .1: return ae, phases
-            worse = f'{behind:.0%}'
-            why = (f'the autoencoder restores points worse than principal components do, by '
-                   f'{worse} of their variance')
-        except Diverged as e:
-            if halved == 3 and not before: raise
-            why, behind, worse = e, math.inf, 'the loss blew up'
-        if before and before['behind'] + .05 < behind and (halved == 3 or behind < math.inf):
-            warnings.warn(f'half the rate made it worse ({worse}), so the autoencoder from before '
-                          f'is kept; give it more batches (ae_iter) or a higher rate, for '
-                          f'clusters made from its codes mean little')
+        begun, before = time.perf_counter(), ck.done.get('before')
+        spent = ck.done.get('spent', 0.)                        # on attempts that came to nothing
+        ae, phases, behind, why = self._attempt(rows, r, seed, ck, .5**halved)
+        last, blew_up = halved == 3, behind == math.inf
+        worse = before and before['behind'] + .05 < behind
+        if behind < .1 or last and not worse:
+            if blew_up: raise why
+            if behind >= .1:
+                warnings.warn(f'{why}, at four rates; clusters made from its codes mean little')
+            return ae, phases, spent + sum(t.seconds for t in phases)
+        spent += time.perf_counter() - begun
+        if worse and (last or not blew_up):
+            warnings.warn(f"half the rate made it worse "
+                          f"({'the loss blew up' if blew_up else f'{behind:.0%}'}), so the "
+                          f"autoencoder from before is kept; give it more batches (ae_iter) or a "
+                          f"higher rate, for clusters made from its codes mean little")
             ae.load_state_dict(before['weights'])
-            return ae, [SimpleNamespace(**p) for p in before['phases']]
-        if halved == 3:
-            warnings.warn(f'{why}, at four rates; clusters made from its codes mean little')
-            return ae, phases
-        if behind < math.inf:
-            kept = [dict(name=t.name, history=t.history, seconds=t.seconds) for t in phases]
-            before = dict(behind=float(behind), weights=copy.deepcopy(ae.state_dict()), phases=kept)
+            return ae, [SimpleNamespace(**p) for p in before['phases']], spent
+        if not blew_up:
+            before = dict(behind=behind, weights=copy.deepcopy(ae.state_dict()),
+                          phases=[dict(name=t.name, history=t.history) for t in phases])
         warnings.warn(f'{why}; the autoencoder starts again at half the rate')
         ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))}
-                   | dict(halved=halved + 1, before=before))
+                   | dict(halved=halved + 1, before=before, spent=spent))
         ck.running = None
         ck.save()
 
@@ -518,7 +535,7 @@ def _started(self:DEC, X, more=None):
         validate_data(self, given, skip_check_array=True)
         for old in _OF_A_FIT: vars(self).pop(old, None)
         self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
-        ae, phases = self._fit_autoencoder(part, r, seed, ck)
+        ae, phases, seconds = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
         self.autoencoder_, self.seed_, self.method_ = ae, seed, method_name(self.method)
         ae.trained_at = r.scale, scale
@@ -527,7 +544,7 @@ def _started(self:DEC, X, more=None):
         self.recipe_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],))))
         self.reconstruction_ = start['error'] # mean squared error over n and d, before the KL phase
         self.history_ = {t.name: t.history for t in phases}
-        self.seconds_ = {'autoencoder': sum(t.seconds for t in phases), 'kmeans': start['seconds']}
+        self.seconds_ = {'autoencoder': seconds, 'kmeans': start['seconds']}
         try: yield X, rows, ck, start
         except BaseException: vars(self).pop('layer_', None); raise     # half a model is no model
         if ck is not self.checkpoint: ck.clear()
@@ -544,7 +561,8 @@ def _choose_k(self:DEC, X, ck):
 def _callbacks(self:DEC, X):
     def made(c):
         if isinstance(got := c(self, X) if callable(c) else c, Iterable): return list(got)
-        raise DecError(f"callbacks must return a list of Callbacks, not {got!r}")
+        if isinstance(got, Callback): return [got]
+        raise DecError(f"callbacks must return a Callback or a list of them, not {got!r}")
     given = self.callbacks
     if given is not None and not callable(given) and not len(given): return []         # none at all
     # to watch a method must not change it
@@ -568,7 +586,7 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
         raise Diverged(f"clusters: after batch {trainer.t} the network gives no numbers; lower the "
                        f"learning rate (now {stage.lr:g}) or check the scale of X")
     self.labels_, self.soft_sizes_, self.cluster_centers_ = (
-        q.argmax(1), q.sum(0), self.layer_.mu.detach().cpu().numpy().copy())
+        q.argmax(1), q.sum(0, dtype=np.float64), self.layer_.mu.detach().cpu().numpy().copy())
     return trainer, refresh
 
 # %% ../nbs/06_dec.ipynb #6bf8a8f8
@@ -639,7 +657,7 @@ def partial_fit(self:DEC,
     with usual_defaults(): rows = self._rows(X, hold=True)
     stage, use, seen = self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
-    f = torch.from_numpy(seen).to(rows.device)
+    f = torch.from_numpy(seen).float().to(rows.device)
     # f_j of all points so far
     target = (use.target if use.target is not target_distribution
               else lambda q: target_distribution(q, f + q.sum(0)))
@@ -668,7 +686,8 @@ def partial_fit(self:DEC,
 @patch
 def _draw_seed(self:DEC):
     s = self.random_state
-    if isinstance(s, (int, np.integer)) and 0 <= s < 2**32: return int(s)
+    whole = isinstance(s, (int, np.integer)) and not isinstance(s, bool)
+    if whole and 0 <= s < 2**32: return int(s)
     if s is not None and not isinstance(s, np.random.RandomState):
         raise DecError(f"random_state must be a whole number from 0 to {2**32 - 1}, a RandomState "
                        f"or None, not {s!r}")
@@ -861,7 +880,7 @@ def save(self:DEC,
     stream = (self.momentum_ or dict(state={}))['state']                    # of partial_fit
     arrays |= {f'momentum.{i}.{n}': plain(v) for i, s in stream.items() for n, v in s.items()
                if v is not None}
-    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_),
+    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_).float(),
                    labels=torch.from_numpy(self.labels_.astype(np.int32)),
                    kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
     for name, v in arrays.items():

@@ -43,7 +43,7 @@ def cluster_accuracy(
 
     The share of points that are right under the best one-to-one naming of clusters."""
     m = contingency(y, c)
-    return m[linear_sum_assignment(m, maximize=True)].sum() / len(np.asarray(y))
+    return m[linear_sum_assignment(m, maximize=True)].sum() / m.sum()
 
 # %% ../nbs/07_evaluation.ipynb #19b32ce3
 def purity(
@@ -51,7 +51,8 @@ def purity(
     c, # clusters, (n,)
 )->float: # in [0, 1]
     "Share of points in the majority class of their cluster; never below `cluster_accuracy`"
-    return contingency(y, c).max(axis=0).sum() / len(np.asarray(y))
+    m = contingency(y, c)
+    return m.max(axis=0).sum() / m.sum()
 
 # %% ../nbs/07_evaluation.ipynb #7610f20a
 def scores(
@@ -60,6 +61,7 @@ def scores(
 )->dict: # acc, nmi, ari as fractions of 1; None each without classes
     "ACC, NMI and ARI"
     if y is None: return dict(acc=None, nmi=None, ari=None)
+    y = check_y(y, len(y))                              # the same classes for all three
     return dict(acc=float(cluster_accuracy(y, c)), nmi=float(normalized_mutual_info_score(y, c)),
                 ari=float(adjusted_rand_score(y, c)))
 
@@ -136,6 +138,7 @@ def flat(
     z, # points or codes, (n, d), dense or sparse
 )->np.ndarray: # (n, 2)
     "The plane of the two largest principal components, of very many points those of `thinned` ones"
+    if z.shape[0] == 1: return np.zeros((1, 2))            # one point is its own centre
     if z.shape[1] == 1:
         return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
     # a session may want data frames; here they are of no use

@@ -71,6 +71,10 @@ def k_curve(
     checkpoint:Checkpoint|None=None, # to go on from after a kill
 )->list: # a dictionary for each k: k, strength, G, loss_train, loss_validation
     "How well DEC's clusters of one half of the points predict those of the other, for every k"
+    if dec.autoencoder is not None:
+        raise DecError('the number of clusters is found with two autoencoders, one for each half '
+                       'of the points; through a given one clusters come again even where there '
+                       'are none. Leave autoencoder out, or say n_clusters')
     X = check_x(X)
     if on_disk(X): X = thinned(X)                                       # halves are held in memory
     n, ck = X.shape[0], checkpoint or Checkpoint()

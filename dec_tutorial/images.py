@@ -7,12 +7,11 @@ __all__ = ['ConvAutoEncoder', 'BothEnds', 'PooledAutoEncoder', 'needs_pictures',
 
 # %% ../nbs/23_images.ipynb #f8142349
 import math
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 import torch, torch.nn as nn
 from .data import Dataset, DecError
 from .training import seeded
-from .sae import AutoEncoder
 from .dec import get_method
 from .members import METHODS
 
@@ -43,7 +42,7 @@ class ConvAutoEncoder(nn.Module):
                 nn.init.uniform_(l.weight, -fan**-.5, fan**-.5); nn.init.zeros_(l.bias)
     def _build(self, channels):
         shape, down, up = (1, *self.image_shape)[-3:], [], []
-        for c, k in zip(channels, (5, 5, 3)):
+        for c, k in zip(channels, (5, 5, *[3]*len(channels))):
             after = (c, -(-shape[1]//2), -(-shape[2]//2))
             down += [nn.Conv2d(shape[0], c, k, 2, k//2), nn.ReLU(inplace=True)]
             extra = tuple(1 - n % 2 for n in shape[1:])       # the sizes of the way down, going up
@@ -82,10 +81,14 @@ METHODS['ConvDEC-pooled'] = dict(network=PooledAutoEncoder)
 METHODS['ConvDEC-DA'] = METHODS['DEC-DA'] | dict(network=ConvAutoEncoder)
 
 # %% ../nbs/23_images.ipynb #d94f6887
+def _convolves(network): # a class, a partial of one, or any other function
+    network = getattr(network, 'func', network)
+    return isinstance(network, type) and issubclass(network, ConvAutoEncoder)
+
 def needs_pictures(method:str)->bool:
     "Does a method look at points as pictures?"
     args = get_method(method)
-    return 'augment' in args or issubclass(args.get('network', AutoEncoder), ConvAutoEncoder)
+    return 'augment' in args or _convolves(args.get('network'))
 
 def for_pictures(
     method:str, # a name in METHODS
@@ -96,8 +99,7 @@ def for_pictures(
     if ds.image_shape is None:
         raise DecError(f"{method} looks at pictures, and the points of {ds.name} are none; choose "
                        f"another method")
-    args = get_method(method)
-    return {k: v for k, v in dict(
-        augment='augment' in args and replace(args['augment'], shape=ds.image_shape),
-        network='network' in args and partial(args['network'], image_shape=ds.image_shape)).items()
-            if v}
+    augment, network = (get_method(method).get(n) for n in ('augment', 'network'))
+    return ((dict(augment=replace(augment, shape=ds.image_shape)) if is_dataclass(augment) else {})
+            | (dict(network=partial(network, image_shape=ds.image_shape)) if _convolves(network)
+               else {}))

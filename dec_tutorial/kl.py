@@ -22,6 +22,7 @@ def kl_loss(
     q:torch.Tensor, # soft assignment, (m, k)
 )->torch.Tensor: # scalar
     "KL(P‖Q), mean over points (paper: section 3.1.2, equation 2)"
+    p, q = torch.as_tensor(p), torch.as_tensor(q)
     return (torch.xlogy(p, p)
             - torch.xlogy(p, q.clamp_min(torch.finfo(q.dtype).tiny))).sum(1).mean()
 
@@ -50,7 +51,8 @@ def kmeans_start(
     seed:int=0,
 )->dict: # mu, (k, d_z); labels, (n,); inertia: sum of squared distances to the own centroid
     "Centroids by scikit-learn's k-means on the codes (paper: sections 3.2 and 4.3)"
-    km = KMeans(k, n_init=n_init, random_state=seed).fit(z.detach().cpu().double().numpy())
+    z = torch.as_tensor(z).detach().cpu().double().numpy()
+    km = KMeans(k, n_init=n_init, random_state=seed).fit(z)
     return dict(mu=torch.from_numpy(km.cluster_centers_).float(),
                 labels=torch.from_numpy(km.labels_.astype(np.int64)), inertia=float(km.inertia_))
 

@@ -8,12 +8,14 @@ __all__ = ['EXPONENT', 'BATCH_TARGET', 'CHASING', 'NO_PARAMETER', 'DROPOUT', 'BE
            'chasing_loss', 'noisy_loss', 'skipping_accuracy', 'mean_loss', 'ragged_start']
 
 # %% ../nbs/15_mistakes.ipynb #12812a4c
+import math
 from dataclasses import replace
 import torch, torch.nn as nn
 from sklearn.cluster import KMeans
-from .training import Rows, precision
-from .sae import AutoEncoder, dropout, finetune
+from .training import Checkpoint, Rows, pick_device, precision
+from .sae import AutoEncoder, dropout
 from .kl import kl_loss, kmeans_start
+from .dec import DEC
 from .evaluation import Snapshots, cluster_accuracy, contingency, purity
 from .ablations import Made, Variant, batch_target_loss
 
@@ -92,11 +94,16 @@ SCALES = Variant('data', 'clustered on another scale',
 
 # %% ../nbs/15_mistakes.ipynb #32e30283
 def _with_relu(end):
-    def train(begun, ds, seed):
-        r, ae = begun.recipe_, AutoEncoder(ds.d, begun.recipe_.dims, begun.recipe_.init, seed)
+    def network(*args):
+        ae = AutoEncoder(*args)
         getattr(ae, end).append(nn.ReLU())
-        with precision(begun.precision):
-            finetune(ae, Rows(ds.x, begun.scale_), r.finetune, r.factor, seed + 100)
+        return ae
+    def train(begun, ds, seed):
+        dec = DEC(**begun.get_params() | dict(network=network, checkpoint=None))
+        rows = Rows(ds.x, begun.scale_, pick_device(dec.device))
+        with precision(dec.precision, rows.device):
+            ae, _, behind, why = dec._attempt(rows, begun.recipe_, seed, Checkpoint(), 1)
+        if behind == math.inf: raise why
         return ae
     return Made(train)
 

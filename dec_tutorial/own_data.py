@@ -27,15 +27,20 @@ def agreement(
 
 # %% ../nbs/30_own_data.ipynb #552f78dd
 def separation(
-    frame, # a pandas data frame, as it came: numbers, dates, words, holes
+    # a pandas data frame: numbers, dates as pandas has them, words; holes are left out. What its
+    # dtypes call object or string counts as words, unless it is all numbers
+    frame,
     labels, # clusters, (n,)
-)->dict: # column -> share of its variance between the clusters, largest first; holes left out
+)->dict: # column -> share of its variance between the clusters, largest first
     "Which columns part the clusters"
     if len(frame) != len(labels):
         raise DecError(f"frame has {len(frame)} rows and labels {len(labels)}; give those of the "
                        f"same points")
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        raise DecError(f"frame has two columns named {twice[0]!r}; give each a name of its own")
     labels, out = np.asarray(labels), {}
     for name, column in frame.items():
+        column = column.infer_objects()
         there, kind = column.notna().to_numpy(bool), getattr(column.dtype, 'kind', 'O')
         if kind == 'f': there = there & np.isfinite(column.to_numpy(float, na_value=np.nan))
         values, c = column[there].to_numpy(), labels[there]
@@ -78,7 +83,11 @@ def load_pictures(
         try:
             with Image.open(f) as im:
                 im = ImageOps.exif_transpose(im)
-                if im.mode == 'F' or im.mode == 'I' and np.asarray(im).max() >= 2**16:
+                if im.mode in ('RGBA', 'LA', 'PA') or 'transparency' in im.info:
+                    im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'),
+                                               im.convert('RGBA'))
+                top = np.asarray(im).max() if im.mode == 'I' else 0
+                if im.mode == 'F' or 0 < top < 2**8 or top >= 2**16:
                     raise DecError(f'{f} has numbers without a known range in its pixels; save it '
                                    f'with 8 or 16 bits a pixel')
                 # 16 bits; Pillow would cut them off at 255

@@ -155,12 +155,11 @@ def finetune(
     factor:float=1., # of the loss
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
-    name:str='autoencoder',
     augment=None, # (m, d) -> (m, d): learn on points seen a little differently; None: as they are
 )->Trainer: # fitted
     "Train the whole autoencoder end to end, without noise (paper: section 3.2)"
     def loss(b):
         x = augment(rows[b]) if augment else rows[b]
         return reconstruction_loss(x, ae(x), factor)
-    return (ck or Checkpoint()).run(name, Trainer(loss, ae.parameters(), len(rows), stage, seed,
-                                                  name=name))
+    trainer = Trainer(loss, ae.parameters(), len(rows), stage, seed, name='autoencoder')
+    return (ck or Checkpoint()).run('autoencoder', trainer)

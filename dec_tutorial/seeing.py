@@ -26,6 +26,9 @@ class Journey(Callback):
         x, # its points, (n, d)
         most:int=500, # points to follow
     ):
+        if not hasattr(dec, 'layer_'):
+            raise DecError('a Journey or LivePlot begins within a fit: hand the class itself to '
+                           'DEC, callbacks=Journey')
         self.rows = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:most])
         self.points, self.dec = Rows(x[self.rows], dec.scale_, dec.layer_.mu.device), dec
         self.t, self.z, self.q = [], [], []
@@ -116,7 +119,7 @@ def moving_map(
     if not way.t:
         raise DecError('there is nothing to show yet: fit with this Journey among the callbacks '
                        'first')
-    pick = np.unique(np.linspace(0, len(way.t) - 1, frames).round().astype(int))
+    pick = np.unique(np.linspace(len(way.t) - 1, 0, frames).round().astype(int))
     z = np.stack([way.z[i].numpy() for i in pick])
     plane = PCA(min(2, z.shape[2]), random_state=0).fit(z[-1])
     xy = np.stack([plane.transform(v) for v in z])
@@ -127,7 +130,8 @@ def moving_map(
     k = q.shape[2]
     data = dict(t=[way.t[i] for i in pick], xy=xy.tolist(), c=q.argmax(2).tolist(),
                 sure=np.rint(100*q.max(2)).astype(int).tolist(), row=way.rows.tolist(),
-                colour=[to_hex(plt.get_cmap('tab10' if k <= 10 else 'tab20')(j % 20))
+                colour=[to_hex(plt.get_cmap('hsv')(j/k) if k > 20 else
+                               plt.get_cmap('tab10' if k <= 10 else 'tab20')(j))
                         for j in range(k)])
     if image_shape and x is not None and not sparse.issparse(x):
         data |= _sheet(x[way.rows], image_shape)
@@ -168,6 +172,7 @@ class LivePlot(Callback):
 # %% ../nbs/35_seeing.ipynb #e8dd2170
 class TensorBoardLog(Callback):
     "Loss, changed points, confidence and cluster sizes at every refresh, for TensorBoard"
+    begun = 0 # batches of a stream before these
     def __init__(self,
         folder, # for the log, one for each run
     ):
@@ -190,8 +195,9 @@ class TensorBoardLog(Callback):
                     confidence=q.max(1).values.mean().item(), smallest=sizes.min(),
                     largest=sizes.max())
         for name, v in told.items():
-            if v is not None: self.writer.add_scalar(f'clusters/{name}', v, trainer.t)
+            if v is not None: self.writer.add_scalar(f'clusters/{name}', v, self.begun + trainer.t)
     def after_fit(self, trainer):
         if trainer.history:
-            self.writer.add_scalar('clusters/loss', trainer.history[-1][1], trainer.t)
+            self.writer.add_scalar('clusters/loss', trainer.history[-1][1], self.begun + trainer.t)
+        self.begun += trainer.t
         self.writer.flush()

@@ -17,6 +17,7 @@ import numpy as np, matplotlib.pyplot as plt
 from fastcore.basics import patch
 from filelock import FileLock
 from sklearn.cluster import KMeans
+from . import __version__
 from .data import Dataset, scale_factor
 from .training import Checkpoint, precision_used
 from .dec import DEC, RECIPES, get_method, get_recipe, job_key
@@ -105,7 +106,8 @@ def once(self:Cells,
     "Run a cell unless it is there"
     if self.has(method, recipe, seed, params): return
     _out_folder(self.path.parent)                      # can it be written? Said before the work
-    if self.say: self.say(f'{method}, {recipe or "no recipe"}, seed {seed}, {params}')
+    if self.say: self.say(', '.join([method, recipe or 'no recipe', f'seed {seed}',
+                                     *(f'{k}={v!r}' for k, v in params.items())]))
     start = time.perf_counter()
     labels, more = run()
     ds, measured = ds or self.ds, more.pop('measured', {})
@@ -194,7 +196,8 @@ def shared_start(
     # the rest of a method comes later
     own = {k: v for k, v in get_method(cut.get('method', 'DEC')).items()
            if k in ('network', 'augment', 'start')}
-    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows,
+    key = job_key(ds.x, recipe=asdict(r), k=ds.n_classes, rows=rows, version=__version__,
+                  more=ds.more is None or job_key(ds.more),
                   **own | {k: v for k, v in cut.items() if k != 'method'})
     ck = Checkpoint(Path(work)/f'{ds.name}-{r.name}-{seed}-{key}.pt', check=False)
     return DEC(ds.n_classes, checkpoint=ck, **args).fit_autoencoder(ds.x, more=ds.more), ck

@@ -49,6 +49,7 @@ def row_entropy(
     """How undecided a point is, by no label
 
     The entropy of each row as a share of the largest possible, log k."""
+    q = torch.as_tensor(q)
     return -torch.xlogy(q, q).sum(1) / np.log(max(2, q.shape[1]))
 
 # %% ../nbs/04_target_distribution.ipynb #5bd95b25
@@ -57,6 +58,7 @@ def one_hot_target(
     threshold:float=.5, # confidence from which a point counts as certain
 )->torch.Tensor: # (n, k): one-hot rows for confident points, zero rows (no pull) for the others
     "Hard self-training, the naive rival that the paper's section 3.1.2 mentions"
+    q = torch.as_tensor(q)
     conf, own = q.detach().max(1)
     return (torch.nn.functional.one_hot(own, q.shape[1]).to(q.dtype)
             * (conf >= threshold).to(q.dtype)[:, None])

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from conftest import make_blobs
 from dec_tutorial import data
 from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_offset, check_x, check_y,
-                               hog_colour, load_data, scale_factor)
+                               hog_colour, load_data, scale_factor, show_samples)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Checkpoint, Rows, Stage
@@ -285,6 +285,11 @@ def test_colours_in_bytes_are_shown():
     bytes = np.arange(27)*9
     assert np.allclose(as_image(bytes, (3, 3, 3)), as_image(bytes/255, (3, 3, 3)))
 
+def test_a_table_has_no_pictures_to_show():
+    table = Dataset('t', np.zeros((3, 8), np.float32))
+    assert refused(lambda: show_samples(table), 't: ', 'image_shape')
+    assert len(show_samples(dataclasses.replace(table, image_shape=(2, 4)), 1, 1).axes) == 1
+
 def test_npy(tmp_path):
     x = pixels(5, 4, 6)
     np.save(tmp_path/'stack.npy', x)                                           # a stack of pictures
@@ -449,8 +454,17 @@ def test_columns_that_float32_keeps(x): check_offset(x)
     (['x', 'y', 'x', 'NaN'], 'row 3'), (5, '4 points'), ([0, 1, np.nan, 1], 'row 2'),
     ([0, 1, 2, np.inf], 'row 3'),
     (np.ones(4, complex), 'complex'), (np.array([{}]*4), 'object'),
+    (np.array(['x', None, 'y', 'x'], object), 'row 1'), (np.array([1, 'x', 2, 3], object), 'object'),
     (np.array(['2020-01-01']*4, 'M8[D]'), 'datetime')], ids=brief)
 def test_bad_classes(y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
+
+def test_classes_in_a_column_of_objects(): # as a mixed data frame gives them
+    assert check_y(np.array([2, 1, 2.], object), 3).tolist() == [1, 0, 1]
+    assert check_y(np.array([['b'], ['a ']], object), 2).tolist() == [1, 0]
+
+@pytest.mark.filterwarnings('error')
+def test_infinities_of_both_signs():
+    assert refused(lambda: check_x([[np.inf, 1], [-np.inf, 1]]), 'infinity at row 0')
 
 # --- bad files ---
 
@@ -489,13 +503,14 @@ def test_bad_csr(tmp_path, change):
     assert refused(lambda: load_data(tmp_path/'t.npz'), tmp_path/'t.npz')
 
 @pytest.mark.parametrize('text, word', [
-    ('', 'empty'), ('\n\n', 'empty'), ('a,b\n', '0 sample(s)'), ('y\n1\n2\n', '0 feature(s)'),
+    ('', 'empty'), ('\n\n', 'empty'), ('a,b\n', '0 sample(s)'), ('y\n1\n2\n', "no column but 'y'"),
     ('1,2\n3\n', 'data row 1 has 1 cells'), ('a,b\n1,2\n3,4,5\n', 'data row 1 has 3 cells'),
     ('a,b\n1,2\n3,x\n', "'x' at data row 1, column 1 (b)"),
     ('a,b\n1,\n', 'data row 0, column 1 (b) is empty'), ('1;2\n3;4\n', "';' between"),
     ('a\tb\n1\t2\n', "'\\t' between"),
     ('a,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
     ('x,target\n' + ''.join(f'{i},{i}\n' for i in range(30)), "column 'target' would be"),
+    ('x,label\n' + ''.join(f'{i},img_{i}.png\n' for i in range(30)), "column 'label' would be"),
     ('a,b\n1,2\n3,nan\n', 'row 1, column 1'), ('1e999,2\n', 'row 0, column 0'),
     ('"1,2\n3,4\n', '0 sample(s)'), ('1,2\n\0,3\n', 'data row 1'),
     ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'),
@@ -639,6 +654,12 @@ def write(path, text='new', then=None):
     with atomic_path(path) as tmp:
         tmp.write_text(text)
         if then: raise then
+
+def test_threads_that_write_one_file(tmp_path):
+    texts = [str(i)*20_000 for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: write(tmp_path/'f.txt', texts[i % 4]), range(200)))
+    assert (tmp_path/'f.txt').read_text() in texts and os.listdir(tmp_path) == ['f.txt']
 
 def test_atomic_path(tmp_path):
     f = tmp_path/'deep'/'er'/'f.txt'

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.baselines import SEC
-from dec_tutorial.data import DecError
+from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
@@ -31,6 +31,7 @@ from dec_tutorial.own_data import load_pictures, separation
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.seeing import Journey, TensorBoardLog
 from dec_tutorial.soft_assignment import ClusterLayer, soft_assign
+from dec_tutorial.tables import shared_start
 from dec_tutorial.target_distribution import target_distribution
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 
@@ -626,6 +627,38 @@ def test_tensors_of_every_kind_are_fitted():
     assert np.array_equal(small().fit(x.clone().requires_grad_()).labels_, want)
     small().fit(x.bfloat16())
 
+def test_an_autoencoder_is_shared_by_those_who_have_the_same_points(tmp_path):
+    x, y = make_blobs()
+    start = lambda more: shared_start(Dataset('b', x, y, more=more), 'fast', 0, tmp_path, ae_iter=5,
+                                      n_init=1)[0].start_codes_
+    one, same, other = start(x[:20]), start(x[:20]), start(x[20:])
+    assert (one == same).all() and (one != other).any() and len([*tmp_path.glob('*.pt')]) == 2
+
+def test_halves_need_autoencoders_of_their_own():
+    x, _ = make_blobs()
+    ae = small().fit_autoencoder(x).autoencoder_
+    given = small(autoencoder=ae)
+    for fit in (partial(k_curve, given), clone(given).set_params(n_clusters='auto').fit):
+        with pytest.raises(DecError, match='Leave autoencoder out'): fit(x)
+
+def test_one_callback_or_its_class_will_do():
+    class Seen(Callback):
+        def __init__(self, dec, x): self.dec, self.n = dec, len(x)
+    x, _ = make_blobs()
+    for given in (Seen, lambda *args: Seen(*args), lambda *args: [Seen(*args)]):
+        dec = small(callbacks=given).fit(x)
+        assert [(c.dec is dec, c.n) for c in dec.callbacks_] == [(True, len(x))]
+
+def test_a_yes_is_no_seed():
+    with pytest.raises(DecError, match='random_state must be'):
+        small(random_state=True).fit(make_blobs()[0])
+
+def test_sizes_of_many_clusters_are_summed_exactly():
+    dec = small().fit(make_blobs()[0])
+    assert dec.soft_sizes_.dtype == np.float64
+    q = dec.predict_proba(make_blobs()[0])
+    assert np.abs(q.sum(0, dtype=float) - dec.soft_sizes_).max() < 1e-4
+
 def test_what_is_no_callback_is_told():
     with pytest.raises(DecError, match='must be Callbacks'):
         small(callbacks=lambda dec, x: [object()]).fit(make_blobs()[0])
@@ -764,6 +797,6 @@ def test_a_part_may_want_what_only_the_run_has():
     dec = small()
     late = dec.set_params(loss=lambda b: dec_loss(b) + 0*len(dec.start_codes_)).fit(x)
     assert (late.cluster_centers_ == small().fit(x).cluster_centers_).all()
-    for wrong in (None, Snapshots()):
-        with pytest.raises(DecError, match='callbacks must return a list'):
+    for wrong in (None, 7):
+        with pytest.raises(DecError, match='callbacks must return a Callback'):
             small(callbacks=lambda *_: wrong).fit(x)

@@ -51,9 +51,11 @@ def test_streams(method): # clusters keep their names
 def test_coloured_pictures_on_the_map():
     x = np.random.default_rng(0).random((60, 3*5*4)).astype(np.float32)
     dec = DEC(2, recipe=replace(get_recipe('fast'), dims=(8, 1)), ae_iter=5, max_iter=5, n_init=1,
-              random_state=0, callbacks=lambda dec, x: [Journey(dec, x)]).fit(x)
+              random_state=0, callbacks=Journey).fit(x)
     page = moving_map(dec.callbacks_[0], x, (3, 5, 4))    # 5 high, 4 wide; and a code of one number
-    assert json.loads(page.split('json">')[1].split('</script>')[0])['size'] == [4, 5, 25]
+    told = lambda page: json.loads(page.split('json">')[1].split('</script>')[0])
+    assert told(page)['size'] == [4, 5, 25]
+    assert told(moving_map(dec.callbacks_[0], frames=1))['t'] == [dec.n_iter_]      # the last moment
 
 def test_what_needs_pictures_says_so(cli, tmp_path, blobs):
     for method in ('dec-da', 'ConvDEC'):

@@ -12,7 +12,7 @@ from dec_tutorial.kl import dec_loss, kl_gradients, kl_loss, kmeans_start
 from dec_tutorial.evaluation import cluster_accuracy, purity, scores
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
 from dec_tutorial.sae import reconstruction_loss
-from dec_tutorial.target_distribution import one_hot_target, target_distribution
+from dec_tutorial.target_distribution import one_hot_target, row_entropy, target_distribution
 from dec_tutorial.training import Callback, Stage, Trainer
 
 ALPHAS = (.1, 1., 3., 100., math.inf)
@@ -356,6 +356,13 @@ def test_target_assignment_and_start_are_handed_in(tmp_path):
                                soft_assign(torch.from_numpy(run.transform(x)),
                                            torch.from_numpy(run.cluster_centers_), 5.), atol=1e-6)
     with pytest.raises(DecError, match='cannot be saved'): run.save(tmp_path/'m')
+
+def test_arrays_are_welcome(): # what predict_proba and transform return
+    z, mu = toy()
+    q = soft_assign(z, mu)
+    for f in (row_entropy, one_hot_target, target_distribution, lambda q: kl_loss(q**2, q)):
+        assert torch.equal(f(q.numpy()), f(q))
+    assert torch.equal(kmeans_start(z.numpy(), 3)['labels'], kmeans_start(z, 3)['labels'])
 
 def test_a_variant_has_its_own_checkpoint(tmp_path):
     x, _ = make_blobs(200, 8, 3)

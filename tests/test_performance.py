@@ -1,5 +1,5 @@
 "Not slower than it was, and never larger than it need be"
-import dataclasses, json, tracemalloc, warnings
+import dataclasses, json, time, tracemalloc, warnings
 import numpy as np, pytest, torch
 from scipy import sparse
 from sklearn.decomposition import PCA
@@ -68,6 +68,7 @@ def test_file_stays_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(data, 'IN_MEMORY', 0)
     ds = load_data(tmp_path/'x.npy')
     assert on_disk(ds.x) and not Rows(ds.x).held and not on_disk(x)
+    assert on_disk(ds.x[3:]) and not on_disk(np.load(tmp_path/'x.npy', mmap_mode='r').astype('f2'))
     np.save(tmp_path/'double.npy', x.astype(float))
     with pytest.warns(UserWarning, match='float64 and has to be copied'):
         load_data(tmp_path/'double.npy')
@@ -139,10 +140,13 @@ def test_a_rate_too_low_stays(tmp_path, monkeypatch):
         slow = dataclasses.replace(tiny, dims=(16, 3), pretrain=None,
                                    finetune=Stage(n, batch_size=32, lr=.001))
         return DEC(3, recipe=slow, random_state=0, **kw).fit(x)
+    begun = time.perf_counter()
     with pytest.warns(UserWarning, match='half the rate made it worse'): once = fit()
+    ran = time.perf_counter() - begun
     with warnings.catch_warnings():
         warnings.simplefilter('error'); alone = fit(999)          # too short to be looked at
     assert abs(once.reconstruction_/alone.reconstruction_ - 1) < .05
+    assert .7*ran < once.seconds_['autoencoder'] < ran                 # both attempts took their time
     assert once.history_['autoencoder'][:-1] == alone.history_['autoencoder'][:-1]
     with pytest.warns(UserWarning, match='made it worse'), pytest.raises(KeyboardInterrupt):
         fit(checkpoint=tmp_path/'c', callbacks=[Die()])

@@ -1,5 +1,5 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
-import json, os, random, re, signal, socket, subprocess, sys, time, warnings
+import importlib, json, os, random, re, signal, socket, subprocess, sys, time, warnings
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest, torch
@@ -405,6 +405,22 @@ def test_modules_and_globals_belong_to_the_job(x):
 def test_what_a_function_reaches_belongs_to_the_job(x, code):
     def key(c): exec(code.format(c), made := dict(__name__='of_the_user')); return job_key(x, f=made['loss'])
     assert key(1.) == key(1.) != key(100.)
+
+@pytest.mark.parametrize('code', [
+    'def scaled(q): return {}*q.sum()', 'rate = {}\ndef scaled(q): return rate*q.sum()',
+    'import functools\n@functools.lru_cache\ndef scaled(q): return {}*q',
+    'class Scale:\n    from functools import cached_property\n    @cached_property\n'
+    '    def c(self): return {}\ndef scaled(q): return Scale().c*q'])
+def test_a_module_of_the_user_belongs_to_the_job(x, tmp_path, monkeypatch, code):
+    monkeypatch.syspath_prepend(tmp_path)
+    def key(c, more=''):
+        (tmp_path/'my_losses.py').write_text(code.format(c) + more)
+        sys.modules.pop('my_losses', None); importlib.invalidate_caches()
+        exec('import my_losses\ndef loss(b): return my_losses.scaled(b.q)',
+             made := dict(__name__='of_the_user'))
+        return job_key(x, loss=made['loss'])
+    monkeypatch.setattr(sys, 'dont_write_bytecode', True)
+    assert key(1.) == key(1., '\ndef unused(): pass') != key(100.)
 
 def test_an_open_checkpoint_is_not_changed_by_later_runs(x):
     class Power(training.Callback):
