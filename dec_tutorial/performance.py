@@ -212,9 +212,8 @@ def bench(
     race('kmeans_start', start, None, 'float64', some)
     race('naive_ae_step', naive_ae_step(x, device), full, 'float32')
     if device.type == 'cpu':
-        order = itertools.count()
         step = step_by_hand(AutoEncoder(x.shape[1], init='uniform'), Rows(x))
-        stream = BatchStream(n)
+        stream, order = BatchStream(n), itertools.count()
         race('by_hand', lambda: step(stream[next(order)]), full, 'float32')
     for name, epoch in (clustpy_steps(x) if device.type == 'cpu' else {}).items():
         race(name, epoch, full if 'ae' in name else products(DIMS, device=device), 'float32', some,
