@@ -61,7 +61,7 @@ def scores(
 )->dict: # acc, nmi, ari as fractions of 1; None each without classes
     "ACC, NMI and ARI"
     if y is None: return dict(acc=None, nmi=None, ari=None)
-    y = check_y(y, len(y))                              # the same classes for all three
+    y = check_y(y, np.size(y))                          # the same classes for all three
     return dict(acc=float(cluster_accuracy(y, c)), nmi=float(normalized_mutual_info_score(y, c)),
                 ari=float(adjusted_rand_score(y, c)))
 
