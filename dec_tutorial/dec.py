@@ -276,10 +276,10 @@ def _read_by(f): # name -> global that a function reads, also out of modules of 
             if i.opname in ('LOAD_GLOBAL', 'LOAD_NAME')}
     names, done = {n for c in codes for n in c.co_names}, []
     there = {n: f.__globals__.get(n) for n in here}
-    while m := next((m for m in there.items() if isinstance(m[1], ModuleType)
-                     and not _known(m[1]) and m[1] not in done), None):
-        done.append(m[1])
-        there |= {f'{m[0]}.{n}': vars(m[1])[n] for n in names & vars(m[1]).keys()}
+    while m := next((n for n in sorted(there) if isinstance(there[n], ModuleType)
+                     and not _known(there[n]) and there[n] not in done), None):
+        done.append(there[m])
+        there |= {f'{m}.{n}': v for n, v in vars(there[m]).items() if n in names}
     return there
 
 # %% ../nbs/06_dec.ipynb #c729321e

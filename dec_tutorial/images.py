@@ -7,11 +7,12 @@ __all__ = ['ConvAutoEncoder', 'BothEnds', 'PooledAutoEncoder', 'needs_pictures',
 
 # %% ../nbs/23_images.ipynb #f8142349
 import math
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 import torch, torch.nn as nn
 from .data import Dataset, DecError
 from .training import seeded
+from .losses import Jitter
 from .dec import get_method
 from .members import METHODS
 
@@ -100,6 +101,7 @@ def for_pictures(
         raise DecError(f"{method} looks at pictures, and the points of {ds.name} are none; choose "
                        f"another method")
     augment, network = (get_method(method).get(n) for n in ('augment', 'network'))
-    return ((dict(augment=replace(augment, shape=ds.image_shape)) if is_dataclass(augment) else {})
+    return ((dict(augment=replace(augment, shape=ds.image_shape))
+             if isinstance(augment, Jitter) else {})
             | (dict(network=partial(network, image_shape=ds.image_shape)) if _convolves(network)
                else {}))
