@@ -281,7 +281,7 @@ def run_fit(
     precision:str='auto', # of matrix products
     command:str|None=None, # for the record
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
-    "Fit, score, draw and save; killed and called again, it goes on where it was"
+    "Fit, score, draw and save; killed and called again, it resumes where it stopped"
     dev = pick_device(device)
     out, seed, used = _free(_user_path(out)), int(seed), precision_used(precision, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
@@ -309,7 +309,7 @@ def run_fit(
 
 # %% ../nbs/08_command_line.ipynb #730e5f6b
 @contextmanager
-def _plain(prog, again='; the same command goes on where it was'):
+def _plain(prog, again='; give the same command again to resume'):
     "Errors that can be mended as one sentence, without a traceback"
     backend = plt.get_backend()
     plt.switch_backend('agg')
@@ -333,7 +333,7 @@ def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore
 def _number_or_auto(text):
     try: return text if text == 'auto' else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, and not auto") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
 
 def _command(func):
     "Called without arguments, `func` reads the command line"

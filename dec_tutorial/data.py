@@ -326,8 +326,8 @@ def _header(first, path):
                        f"cells and points in numbers")
     if numbers and numbers not in counted:                                 # columns may be numbered
         j = next(j for j, c in enumerate(first) if not _is_number(c))
-        raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is no number, though "
-                       f"other cells there are; mend it, or put a line of names above")
+        raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is not a number, "
+                       f"though other cells there are; mend it, or put a line of names above")
     return first
 
 # a feature that happens to be called y would pass for classes
@@ -347,8 +347,8 @@ def _numbers(row, i, keep, head, path): # the cells of data row i that are featu
         if not row[j].strip():
             raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; "
                            f"fill it, or leave out the row or the column") from None
-        raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is no number; "
-                       f"encode or drop that column") from None
+        raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is not a "
+                       f"number; encode or drop that column") from None
 
 # %% ../nbs/00_data.ipynb #a2e189a0
 def _read_csv(path):
@@ -363,7 +363,7 @@ def _read_csv(path):
                        if h in _LABELS and not (h == 'y' and 'x' in low)] or [None]
         if others:
             raise DecError(f"{path}: columns {head[at]!r} and {head[others[0]]!r} could both be "
-                           f"the classes, which are no features; drop one of them")
+                           f"the classes, which are not features; drop one of them")
         keep, x, y = [j for j in range(len(head)) if j != at], array('d'), []
         if not keep:
             raise DecError(f"{path} has no column but {head[at]!r}, which is taken for classes; "
@@ -397,11 +397,12 @@ def _read_file(path):
     if not os.path.isfile(path):
         raise DecError(f"there is no file {str(path)[:300]}; check the path")
     if path.suffix.lower() not in _READERS:
-        raise DecError(f"{path} is no {', '.join(_READERS)} file; save the table as one of these")
+        raise DecError(f"{path} is not a {', '.join(_READERS)} file; save the table as one "
+                       f"of these")
     try: x, y, shape, *names = _READERS[path.suffix.lower()](path)
     except DecError: raise
     except UnicodeDecodeError as e:
-        raise DecError(f"{path} is no text in UTF-8 (byte {e.start}); save it as UTF-8") from e
+        raise DecError(f"{path} is not text in UTF-8 (byte {e.start}); save it as UTF-8") from e
     except Exception as e:
         raise DecError(f"{path} cannot be read as {path.suffix} ({type(e).__name__}: {e}); it is "
                        f"damaged, incomplete or of another kind") from e
@@ -652,7 +653,7 @@ def show_samples(
 ):
     "A random handful of the pictures in `ds`"
     if ds.image_shape is None:
-        raise DecError(f"{ds.name}: its rows are no pictures, as far as this data set knows; give "
+        raise DecError(f"{ds.name}: its rows are not pictures, as far as this data set knows; give "
                        f"it their image_shape, (height, width) or (colours, height, width)")
     pick = np.random.default_rng(seed).permutation(ds.n)[:rows*cols]
     fig, axs = plt.subplots(rows, cols, figsize=(cols*.55, rows*.55), squeeze=False)

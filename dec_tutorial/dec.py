@@ -994,8 +994,8 @@ def _read_model(path):
         with safe_open(path, 'pt') as f:
             return json.loads(f.metadata()['dec_tutorial']), {k: f.get_tensor(k) for k in f.keys()}
     except Exception as e:
-        raise DecError(f"{path} is no complete model written by DEC.save ({type(e).__name__}); it "
-                       f"is damaged, or of another kind") from e
+        raise DecError(f"{path} is not a complete model written by DEC.save ({type(e).__name__}); "
+                       f"it is damaged, or of another kind") from e
 
 # %% ../nbs/06_dec.ipynb #dd83b51d
 @patch(cls_method=True)

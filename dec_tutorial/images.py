@@ -31,7 +31,7 @@ class ConvAutoEncoder(nn.Module):
         side = math.isqrt(d)
         self.image_shape = tuple(image_shape or (side, side))
         if math.prod(self.image_shape) != d:
-            raise DecError(f"rows of {d} numbers are no pictures of shape {self.image_shape}; say "
+            raise DecError(f"rows of {d} numbers are not pictures of shape {self.image_shape}; say "
                            f"which, as partial(ConvAutoEncoder, image_shape=(height, width))")
         self.d, self.dims = d, tuple(dims)
         with seeded(seed): self._build(channels)      # PyTorch draws weights; these are overwritten

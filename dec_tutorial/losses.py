@@ -98,13 +98,13 @@ class Jitter:
     def _shape(self, d):
         side = math.isqrt(d)
         if self.shape is None and side*side != d:
-            raise DecError(f"rows of {d} numbers are no grey squares; say what shape the pictures "
+            raise DecError(f"rows of {d} numbers are not grey squares; say what shape the pictures "
                            f"have, as Jitter(shape=(height, width))")
         if self.shape is None and side < 4:
             raise DecError(f"rows of {d} numbers are hardly pictures; if they are, say so, as "
                            f"Jitter(shape=({side}, {side}))")
         if self.shape and math.prod(self.shape) != d:
-            raise DecError(f"rows of {d} numbers are no pictures of shape {tuple(self.shape)}")
+            raise DecError(f"rows of {d} numbers are not pictures of shape {tuple(self.shape)}")
         return (1, *(self.shape or (side, side)))[-3:]
     def __call__(self,
         x:torch.Tensor, # pictures, (m, d)

@@ -496,7 +496,7 @@ def step(self:Trainer):
 # %% ../nbs/01_training.ipynb #ed2d5bbd
 @patch
 def log(self:Trainer, bar):
-    "Note the mean loss since the last note; stop at once if it is no number"
+    "Note the mean loss since the last note; stop at once if it is not a number"
     since = self.t - (self.history[-1][0] if self.history else 0)
     if not since: return
     if self.world > 1: dist.all_reduce(self.total)
@@ -624,7 +624,7 @@ def load_state_dict(self:Trainer, state:dict):
 
 # %% ../nbs/01_training.ipynb #9d4dc7b8
 class Checkpoint:
-    "Finished steps and the running one, in one file, so that a killed job goes on where it was"
+    "Finished steps and the running one, in one file, so that a killed job can resume"
     def __init__(self,
         path:str|Path|None=None, # the file; None: remember nothing
         every:float|None=None, # seconds between two saves; None: DEC_TUTORIAL_SAVE_EVERY, else 15
@@ -709,8 +709,8 @@ def _read(self:Checkpoint):
                           f"the file is {kept.name} now, and the job starts over")
     # who hands in a table by mistake shall find it where it was
     if not ours:
-        raise DecError(f"{self.path} is no checkpoint, and is left as it is; name another file (or "
-                       f"delete it, if it is a damaged one)") from cause
+        raise DecError(f"{self.path} is not a checkpoint, and is left as it is; name another file "
+                       f"(or delete it, if it is a damaged one)") from cause
 
 # %% ../nbs/01_training.ipynb #ac529d5b
 class _SaveNow(Callback):

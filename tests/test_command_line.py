@@ -335,10 +335,10 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize('argv,words', [
     ('MODEL wide.npz', '32 features, but DEC is expecting 16'),
-    ('foreign.safetensors blobs.npz', 'no complete model'),
-    ('text.safetensors blobs.npz', 'no complete model'),
-    ('half.safetensors blobs.npz', 'no complete model'),
-    ('lost.safetensors blobs.npz', 'no model file'), ('blobs.npz blobs.npz', 'no complete model'),
+    ('foreign.safetensors blobs.npz', 'not a complete model'),
+    ('text.safetensors blobs.npz', 'not a complete model'),
+    ('half.safetensors blobs.npz', 'not a complete model'),
+    ('lost.safetensors blobs.npz', 'no model file'), ('blobs.npz blobs.npz', 'not a complete model'),
     ('MODEL nan.npz', 'row 7, column 3'),
     ('MODEL nowhere.npz', 'no file'), ('MODEL minst', "'mnist'"),
     ('MODEL blobs.npz --out blobs.npz/c.csv', 'cannot write'),

@@ -828,7 +828,7 @@ def test_missing_truncated_and_foreign_models(fitted, tmp_path):
             + [raw + b'x', b'\xff'*8 + raw[8:]])
     for data in [*good, b'hello', (tmp_path/'foreign').read_bytes(),
                  (tmp_path/'npz.npz').read_bytes(), pickle.dumps(Bomb(tmp_path.parent/'trace'))]:
-        f.write_bytes(data); assert refused(lambda: DEC.load(f), f, 'no complete model')
+        f.write_bytes(data); assert refused(lambda: DEC.load(f), f, 'not a complete model')
     torch.save(Bomb(tmp_path.parent/'trace'), f); assert refused(lambda: DEC.load(f), f)
     assert not (tmp_path.parent/'trace').exists()
 

@@ -98,8 +98,8 @@ def test_a_loss_without_its_decoder_says_so():
 
 def test_jitter_wants_pictures():
     x = torch.rand(6, 4)
-    for shape, words in ((None, 'hardly pictures'), ((3, 3), 'no pictures of shape')):
+    for shape, words in ((None, 'hardly pictures'), ((3, 3), 'not pictures of shape')):
         with pytest.raises(DecError, match=words): Jitter(shape=shape)(x)
     assert Jitter(shape=(2, 2))(x).shape == x.shape
-    with pytest.raises(DecError, match='no pictures of shape'):
+    with pytest.raises(DecError, match='not pictures of shape'):
         DEC(3, method='DEC-DA', augment=Jitter(shape=(3, 3))).fit(make_blobs()[0])

@@ -324,7 +324,7 @@ def test_resume_on_a_gpu(tmp_path, x):
 @pytest.mark.parametrize('name', ['customers.csv', 'model.safetensors'])
 def test_a_file_that_is_no_checkpoint_is_kept(tmp_path, x, name):
     (tmp_path/name).write_bytes(b'a,b\n1,2\n')
-    with pytest.raises(DecError, match='is no checkpoint, and is left as it is'):
+    with pytest.raises(DecError, match='is not a checkpoint, and is left as it is'):
         DEC(4, recipe=tiny, random_state=0, checkpoint=tmp_path/name).fit(x)
     assert os.listdir(tmp_path) == [name] and (tmp_path/name).read_bytes() == b'a,b\n1,2\n'
 
@@ -333,7 +333,7 @@ def test_zips_of_other_kinds_are_kept(tmp_path, x): # what torch.save writes is 
     torch.save(dict(weights=torch.ones(3)), tmp_path/'weights.pt')
     for f in (tmp_path/'points.npz', tmp_path/'weights.pt'):
         before = f.read_bytes()
-        with pytest.raises(DecError, match='is no checkpoint, and is left as it is'): Checkpoint(f)
+        with pytest.raises(DecError, match='is not a checkpoint, and is left as it is'): Checkpoint(f)
         assert f.read_bytes() == before and len(os.listdir(tmp_path)) == 2
 
 class Diary(training.Callback): # keeps what a checkpoint has to hold
