@@ -309,7 +309,7 @@ def run_fit(
 
 # %% ../nbs/08_command_line.ipynb #730e5f6b
 @contextmanager
-def _plain(prog, again='; give the same command again to resume'):
+def _plain(prog):
     "Errors that can be mended as one sentence, without a traceback"
     backend = plt.get_backend()
     plt.switch_backend('agg')
@@ -321,8 +321,8 @@ def _plain(prog, again='; give the same command again to resume'):
             'out of memory', 'not enough memory', "can't allocate memory", 'enforce fail'))
         if not full: raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
-    except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped{again}')
-    finally:                                    # called from Python, it leaves figures as they were
+    except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped; give the same command again to go on')
+    finally:                                                 # a notebook keeps its own figures
         with suppress(ImportError): plt.switch_backend(backend)
 
 # %% ../nbs/08_command_line.ipynb #c0mmand1
@@ -336,10 +336,11 @@ def _number_or_auto(text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
 
 def _command(func):
-    "Called without arguments, `func` reads the command line"
+    "Started by its name, `func` reads the command line, and errors are sentences"
     @wraps(func)
     def run(*args, **kw):
-        if args or kw: return func(*args, **kw)
+        shell = Path(sys.argv[0]).stem == func.__name__
+        if args or kw or not shell: return func(*args, **kw)                           # from Python
         for stream in (sys.stdout, sys.stderr):        # a terminal that knows no λ prints \u03bb
             if hasattr(stream, 'reconfigure'): stream.reconfigure(errors='backslashreplace')
         p = script.anno_parser(func, prog=func.__name__)
@@ -350,11 +351,12 @@ def _command(func):
                     if flag.startswith('--') else [])
             return next((f for f in both if f in known), flag) + eq + value
         given = vars(p.parse_args([spell(a) for a in sys.argv[1:]]))
-        try:
-            func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
-            sys.stdout.flush()
-        except BrokenPipeError:                                  # whoever read, `head`, has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with _plain(p.prog):
+            try:
+                func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
+                sys.stdout.flush()
+            except BrokenPipeError:                              # whoever read, `head`, has enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return run
 
 # %% ../nbs/08_command_line.ipynb #26754b18
@@ -403,24 +405,23 @@ def dec_fit(
     precision:_arg('auto, float32 or bf16', str)='auto',
 ):
     "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
-    with _plain('dec_fit'):
-        ds = load_data(data, root, not no_download)
-        method = method_name(method)
-        said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
-                    n_clusters=(n_clusters, None), update_interval=(update_interval, None),
-                    ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
-                    precision=(precision, 'auto'))
-        command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
-        folder = (_named_folder(out, data) if out
-                  else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
-        if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
-        dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
-                                ae_iter, max_iter, device, precision, command)
-        if table:
-            chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
-            print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
-                  f"batches; open {folder/'report.html'}; {folder/'assignments.csv'} has the "
-                  f"cluster of every row")
+    ds = load_data(data, root, not no_download)
+    method = method_name(method)
+    said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
+                n_clusters=(n_clusters, None), update_interval=(update_interval, None),
+                ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
+                precision=(precision, 'auto'))
+    command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
+    folder = (_named_folder(out, data) if out
+              else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
+    if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
+    dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
+                            ae_iter, max_iter, device, precision, command)
+    if table:
+        chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
+        print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
+              f"batches; open {folder/'report.html'}; {folder/'assignments.csv'} has the "
+              f"cluster of every row")
 
 # %% ../nbs/08_command_line.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
@@ -448,12 +449,11 @@ def dec_predict(
     device:_arg('auto, cpu or cuda', str)='auto',
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
-    with _plain('dec_predict', ''):
-        out = out or f"assignments-{_user_path(data).stem or 'data'}.csv"
-        if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
-            raise DecError(f"--out {out} is the model or the data itself; name another file")
-        dec, ds = DEC.load(model, device), load_data(data, root)
-        q = dec.predict_proba(_in_order(dec, ds))
-        _assignments(q, out)
-        print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '
-              f'{q.max(1).mean():.2f}; written to {out}')
+    out = out or f"assignments-{_user_path(data).stem or 'data'}.csv"
+    if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
+        raise DecError(f"--out {out} is the model or the data itself; name another file")
+    dec, ds = DEC.load(model, device), load_data(data, root)
+    q = dec.predict_proba(_in_order(dec, ds))
+    _assignments(q, out)
+    print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '
+          f'{q.max(1).mean():.2f}; written to {out}')

@@ -7,7 +7,8 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'm
            'behind_pca', 'show_changes', 'show_training', 'compare_recipes']
 
 # %% ../nbs/06_dec.ipynb #fac9b82a
-import copy, dataclasses, dis, hashlib, itertools, json, math, numbers, os, re, sys, time, warnings
+import copy, copyreg, dataclasses, dis, hashlib, itertools, json, math, numbers, os, sys, time
+import warnings
 from collections.abc import Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
+from .data import (DecError, _off_torch, _user_path, atomic_path, check_offset, check_x,
                                mostly_mean, scale_factor)
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage,
                                    alike, apply_chunked, device_of, evaluating, first_only,
@@ -260,18 +261,11 @@ def _known(v): # by its name: a function or class that is installed, and not the
     return (module.split('.')[0] in {'dec_tutorial', 'builtins', *sys.stdlib_module_names}
             or 'site-packages' in file or 'dist-packages' in file)
 
-def _held(d): # of what a dictionary holds: numbers, words, arrays, and what the user has programmed
-    kinds = (bool, int, float, str, tuple, list, dict, np.ndarray, np.generic, torch.Tensor,
-             SimpleNamespace)
-    keep = lambda v: isinstance(v, kinds) or callable(v) or not _known(type(v))
-    return {n: v for n, v in d.items()
-            if n != 'training' and not isinstance(v, ModuleType) and keep(v)}
-
-def _codes(code): # inner functions included
-    return [code, *(d for c in code.co_consts if isinstance(c, CodeType) for d in _codes(c))]
+def _inner(code): # functions inside it included
+    return [code, *(d for c in code.co_consts if isinstance(c, CodeType) for d in _inner(c))]
 
 def _read_by(f): # name -> global that a function reads, also out of modules of the user's
-    codes = _codes(f.__code__)
+    codes = _inner(f.__code__)
     here = {i.argval for c in codes for i in dis.get_instructions(c)
             if i.opname in ('LOAD_GLOBAL', 'LOAD_NAME')}
     names, done = {n for c in codes for n in c.co_names}, []
@@ -283,37 +277,39 @@ def _read_by(f): # name -> global that a function reads, also out of modules of 
     return there
 
 # %% ../nbs/06_dec.ipynb #c729321e
-class _Spell: # what JSON does not know: functions by what they do, objects by what they hold
-    def __init__(self): self.seen = []                         # once: things may name one another
+class _Spell: # what JSON does not know: functions by what they do, objects by what pickle keeps
+    def __init__(self): self.seen = {}                         # once: things may name one another
     def __call__(self, v):
-        if isinstance(v, partial): return [v.func, v.args, v.keywords]
+        if isinstance(v, np.generic): return v.item()
+        if isinstance(v, ModuleType): return v.__name__
+        if isinstance(v, bytes): return v.hex()
         if isinstance(v, CodeType): return [v.co_code.hex(), v.co_names, v.co_consts]
-        if isinstance(v, torch.Tensor): v = v.detach().cpu().numpy()
-        if isinstance(v, np.ndarray):
-            return [v.dtype.str, v.shape, hashlib.blake2b(v.tobytes(), digest_size=8).hexdigest()]
         if isinstance(v, (set, frozenset)): return sorted(map(repr, v))
+        if isinstance((v := _off_torch(v)), np.ndarray):
+            raw = repr(v.tolist()).encode() if v.dtype.hasobject else v.tobytes()
+            return [v.dtype.str, v.shape, hashlib.blake2b(raw, digest_size=8).hexdigest()]
         if isinstance(v, MethodType): return [v.__func__, v.__self__]
         if not isinstance(v, FunctionType): v = getattr(v, '__wrapped__', v)         # lru_cache
-        name = getattr(v, '__qualname__', type(v).__qualname__)
-        if any(v is s for s in self.seen): return name
-        self.seen.append(v)
+        of = v if hasattr(v, '__qualname__') else type(v)
+        name = f'{getattr(of, "__module__", "")}.{of.__qualname__}'
+        if id(v) in self.seen: return name
+        self.seen[id(v)] = v
         if isinstance(v, FunctionType) and ('<' in name or not _known(v)):
             return [name, v.__code__, v.__defaults__, v.__kwdefaults__,
-                    [c.cell_contents for c in v.__closure__ or ()], _held(_read_by(v))]
+                    [c.cell_contents for c in v.__closure__ or ()], _read_by(v)]
         if isinstance(v, type) and not _known(v):
             inside = ('__func__', 'fget', 'func')            # static, property, cached_property
             own = {n: next((getattr(f, a) for a in inside if hasattr(f, a)), f)
                    for n, f in vars(v).items()}
-            return [name, v.__bases__, _held({n: f for n, f in own.items()
-                                              if callable(f) or not n.startswith('__')})]
+            return [name, v.__bases__, {n: f for n, f in own.items()
+                                        if callable(f) or not n.startswith('__')}]
         if isinstance(v, nn.Module):
-            return [_digest(v), [(type(m), m.extra_repr(), _held(vars(m))) for m in v.modules()]]
+            return [type(v), {n: s for n, s in vars(v).items() if n != 'training'}]
         if hasattr(v, '__qualname__'): return name
-        if hasattr(v, '__dict__'): return [type(v), vars(v)]
-        if type(v).__repr__ is not object.__repr__: return re.sub(' at 0x[0-9a-f]+', '', str(v))
-        slots = [s for c in type(v).__mro__ for s in [vars(c).get('__slots__', ())]]
-        slots = [n for s in slots for n in ([s] if isinstance(s, str) else s)]
-        return [type(v), {n: getattr(v, n) for n in slots if hasattr(v, n)}]
+        how = copyreg.dispatch_table.get(type(v))                           # as pickle sees it
+        state = how(v) if how else v.__reduce_ex__(2)
+        return (state if isinstance(state, str)
+                else [*state[:3], *(list(more) for more in state[3:5] if more)])
 
 # %% ../nbs/06_dec.ipynb #cea24383
 def job_key(
@@ -333,11 +329,6 @@ def job_key(
     return h.hexdigest()
 
 # %% ../nbs/06_dec.ipynb #f5876b4b
-def _digest(net):
-    return net and hashlib.blake2b(b''.join(v.detach().cpu().numpy().tobytes()
-                                            for v in net.state_dict().values()),
-                                   digest_size=8).hexdigest()
-
 @patch
 def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was drawn, it is the job's
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
@@ -345,8 +336,8 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was dr
     else: ck.done, ck.running = first_only(lambda: (ck.done, ck.running)) # if opened outside
     seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
             else ck.done['seed'])
+    if ck.path and self.random_state is None: ck.done['seed'] = seed
     if not (ck.path and ck.check): return ck, seed
-    if self.random_state is None: ck.done['seed'] = seed
     use = vars(self._use)
     further |= {n: use[n] for n, v in _USUAL.items() if n != 'alone' and use[n] != v}
     key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto'
@@ -488,14 +479,19 @@ def _rehearse(dec, x, r, seed):
     if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
         raise DecError(f"loss must return one number with a gradient, a tensor, not {loss!r:.60}")
 
+# %% ../nbs/06_dec.ipynb #7ryparts
 @patch
 def _try_parts(self:DEC, rows, r, seed): # before an hour is spent on the autoencoder
     if self.n_clusters == 'auto' or all(getattr(self, n) is None for n in _PARTS): return
     with seeded(seed, rows.device), warnings.catch_warnings():
         warnings.simplefilter('ignore')
+        failed = None
         try: _rehearse(self, rows[slice(0, max(64, self.n_clusters))], r, seed)
         except DecError: raise
-        except Exception: pass          # what wants more than there is here is tried in earnest
+        except Exception as e: failed = f'{type(e).__name__}: {e}'
+    if failed:                       # what wants more than there is here is still tried in earnest
+        warnings.warn(f'a part of your own failed on a few points ({failed}); the fit goes on, '
+                      f'since it may work when there is more')
 
 # %% ../nbs/06_dec.ipynb #e89644b0
 @patch

@@ -70,6 +70,7 @@ class Snapshots(Callback):
     """Keep the clusters at every refresh of the target, and the codes at some of them
 
     For one fit, so give every fit a new one."""
+    fit_only = True
     def __init__(self,
         encode=None, # () -> codes of all points, (n, d_z); None: keep clusters only
         at=(), # numbers of the refreshes, from 0, at which codes are kept
@@ -272,7 +273,7 @@ def read_records(
              else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir()
                           if f.name.endswith('.json')), key=lambda f: f.name))
     try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, TypeError) as e:
         raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
     # tables of other kinds lie beside them
     return [r for r in found if isinstance(r, dict) and 'experiment' in r

@@ -34,6 +34,7 @@ def kl_gradients(
     alpha:float=1., # degrees of freedom
 )->tuple: # ∂L/∂z, (n, d_z), and ∂L/∂mu, (k, d_z), of the **sum** over points
     "Gradients of KL(P‖Q) by hand (paper: section 3.1.3, equations 4 and 5)"
+    z, mu, p = map(torch.as_tensor, (z, mu, p))                               # arrays are welcome
     dtype, z, mu, p = z.dtype, z.double(), mu.double(), p.double()
     d2 = torch.cdist(z, mu, compute_mode='donot_use_mm_for_euclid_dist').square()
     w = (1 + 1/alpha) * (p - soft_assign(z, mu, alpha)) / (1 + d2/alpha)        # (n, k)

@@ -117,7 +117,7 @@ class Jitter:
                               torch.arange(w, device=x.device) - (w - 1)/2, indexing='ij')
         grid = torch.stack([(cos*u - sin*v)*2/w + 2*self.shift*right,
                             (sin*u + cos*v)*2/h + 2*self.shift*down], 3)
-        return F.grid_sample(x.view(-1, c, h, w), grid.to(x.dtype),
+        return F.grid_sample(x.reshape(-1, c, h, w), grid.to(x.dtype),
                              align_corners=False).reshape(len(x), -1)
 
 # %% ../nbs/20_losses.ipynb #38f7f263

@@ -75,8 +75,9 @@ def load_pictures(
     grey:bool=True, # False: three colours, as (3, height, width)
 )->tuple: # a Dataset, and the paths of its rows, in the order of their names
     "The pictures in a folder as points"
-    files = sorted(f for f in _user_path(folder).rglob('*') if f.suffix.lower()
-                   in {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'})
+    kinds = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'}
+    files = sorted(f for f in _user_path(folder).rglob('*')
+                   if f.suffix.lower() in kinds and f.name[0] != '.')          # hidden: no pictures
     if not files:
         raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
     def one(f):

@@ -21,7 +21,7 @@ from .soft_assignment import ClusterLayer
 from .dec import DEC
 from .kl import fit_clusters, kmeans_start
 from .evaluation import cluster_accuracy, text_table, write_records
-from .command_line import _arg, _command, _out_folder, _plain
+from .command_line import _arg, _command, _out_folder
 
 # %% ../nbs/31_performance.ipynb #662b4b8d
 DIMS = (784, 500, 500, 2000, 10)                                 # MNIST through the paper's encoder
@@ -294,18 +294,17 @@ def dec_bench(
     race:_arg('instead: the whole way to 84.3 % ACC on this data set, ours and clustpy', str)=None,
 ):
     "Time the parts of DEC next to the bare matrix products they are made of"
-    with _plain('dec_bench', ''):
-        if race and device not in ('auto', 'cpu'):
-            raise DecError(f'the race is run on the CPU, where both can take part; leave --device '
-                           f'{device} out')
-        if race and quick:
-            raise DecError('the race is always run to its end; leave --quick out')
-        if json: _out_folder(_user_path(json).parent)
-        rows = whole_race(load_data(race)) if race else bench(quick, device)
-        print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()}
-                          for r in rows] if race
-                         else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
-        if json: write_records(rows, json)
+    if race and device not in ('auto', 'cpu'):
+        raise DecError(f'the race is run on the CPU, where both can take part; leave --device '
+                       f'{device} out')
+    if race and quick:
+        raise DecError('the race is always run to its end; leave --quick out')
+    if json: _out_folder(_user_path(json).parent)
+    rows = whole_race(load_data(race)) if race else bench(quick, device)
+    print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()}
+                      for r in rows] if race
+                     else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
+    if json: write_records(rows, json)
 
 # %% ../nbs/31_performance.ipynb #08ab3ec1
 class Peak:

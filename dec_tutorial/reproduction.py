@@ -17,7 +17,7 @@ from .data import (_LOADERS, Dataset, DecError, _user_path, atomic_path, load_da
                                set_theme)
 from .dec import RECIPES, job_key
 from .evaluation import mean_sd, text_table
-from .command_line import _arg, _command, _out_folder, _plain
+from .command_line import _arg, _command, _out_folder
 from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points,
                                  by_r_min, graph_cells, kl_phase, shared_start, show_points,
                                  show_r_min, show_settings, side_by_side, table2_cells,
@@ -172,26 +172,25 @@ def dec_reproduce(
              'dec_runs', str)=None,
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
-    with _plain('dec_reproduce'):
-        try:
-            numbers = tuple(int(s) for s in str(seeds).split(','))
-            if not all(0 <= s < 2**32 for s in numbers): raise ValueError
-        except ValueError:
-            raise DecError(f"seeds must be whole numbers below 2**32 with commas between, like "
-                           f"0,1,2, not {seeds!r}") from None
-        for name in str(data).split(','):
-            words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
-                     + (['--quick'] if quick else []))
-            ds = load_data(name)
-            records = reproduce(what, ds, numbers, recipe, out, quick=quick,
-                                command=shlex.join(map(str, words)),
-                                say=lambda cell: print(f'{name}: {cell}', file=sys.stderr))
-            print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
-            if WHAT[what].draw:
+    try:
+        numbers = tuple(int(s) for s in str(seeds).split(','))
+        if not all(0 <= s < 2**32 for s in numbers): raise ValueError
+    except ValueError:
+        raise DecError(f"seeds must be whole numbers below 2**32 with commas between, like "
+                       f"0,1,2, not {seeds!r}") from None
+    for name in str(data).split(','):
+        words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
+                 + (['--quick'] if quick else []))
+        ds = load_data(name)
+        records = reproduce(what, ds, numbers, recipe, out, quick=quick,
+                            command=shlex.join(map(str, words)),
+                            say=lambda cell: print(f'{name}: {cell}', file=sys.stderr))
+        print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
+        if WHAT[what].draw:
+            path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
+            with plt.rc_context(), atomic_path(path) as tmp:
                 set_theme()
-                path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
                 fig = WHAT[what].draw(records, ds, recipe, numbers[0], WORK, quick)
-                with atomic_path(path) as tmp:
-                    fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
-                plt.close(fig)
-                print(f"\nfigure: {path}")
+                fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
+            plt.close(fig)
+            print(f"\nfigure: {path}")

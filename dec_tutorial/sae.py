@@ -133,11 +133,13 @@ def pretrain_layerwise(
     cache:int=2**30,
 )->list: # a fitted Trainer for each layer
     "Greedy layer-wise denoising pretraining on cached activations (paper: section 3.2)"
-    encs, decs = ([l for l in m if isinstance(l, nn.Linear)] for m in (ae.encoder, ae.decoder))
-    if encs[0].in_features != rows.d:
+    encs, decs = ([l for l in m.modules() if isinstance(l, nn.Linear)]
+                  for m in (ae.encoder, ae.decoder))
+    if not encs or encs[0].in_features != rows.d or len(encs) != len(decs):
         raise DecError(f"greedy pretraining needs an encoder that begins with a linear layer on "
-                       f"the {rows.d} features, and this {type(ae).__name__} does not; train it "
-                       f"end to end, as the recipe 'fast' does")
+                       f"the {rows.d} features, and a decoder with as many such layers, and this "
+                       f"{type(ae).__name__} is another; train it end to end, as the recipe 'fast' "
+                       f"does")
     h, out = rows, []
     for l, (enc, dec) in enumerate(zip(encs, decs[::-1])):
         last = l == len(encs) - 1

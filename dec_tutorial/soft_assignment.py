@@ -36,8 +36,9 @@ def soft_assign(
     alpha:float=1., # degrees of freedom, > 0; infinity makes the kernel Gaussian
 )->torch.Tensor: # q, (n, k), rows sum to 1, dtype of z (float32 for integers)
     "Soft assignment q of points to clusters by Student's t (paper: section 3.1.1, equation 1)"
+    z = torch.as_tensor(z)                                                    # arrays are welcome
     q = log_soft_assign(z, mu, alpha).exp()
-    return q.to(z.dtype) if torch.is_tensor(z) and z.is_floating_point() else q.float()
+    return q.to(z.dtype if z.is_floating_point() else torch.float32)
 
 # %% ../nbs/03_soft_assignment.ipynb #b40b47a0
 def show_kernels(alphas=(1., 5., math.inf)):

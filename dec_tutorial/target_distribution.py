@@ -23,7 +23,8 @@ def target_distribution(
         raise DecError(f"q must be a matrix of n points by k clusters, not of shape "
                        f"{tuple(q.shape)}")
     q = q.detach()
-    w = q * (q / (q.sum(0) if f is None else f).clamp_min(torch.finfo(q.dtype).tiny))
+    f = q.sum(0) if f is None else torch.as_tensor(f)
+    w = q * (q / f.clamp_min(torch.finfo(q.dtype).tiny))
     return w / w.sum(1, keepdim=True)
 
 # %% ../nbs/04_target_distribution.ipynb #64524198

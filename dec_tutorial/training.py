@@ -205,11 +205,11 @@ def apply_chunked(
 )->torch.Tensor: # what f makes of all rows, (n, …), without gradient
     "Run `f` over the whole data set, a chunk at a time; several workers share the rows"
     rank, world = worker()
-    share = -(-rows.n // world)
+    share = -(-rows.n // world)      # where there are fewer rows than that, some do the last again
     where = device_of(f, rows.device)
     with torch.no_grad(), evaluating(f):
         out = torch.cat([f(rows[slice(*s)].to(where)) for s in _spans(
-            min(rank*share, rows.n), min((rank+1)*share, rows.n), size or rows.few)])
+            min(rank*share, rows.n - 1), min((rank+1)*share, rows.n), size or rows.few)])
     return out if world == 1 else _gather(out, share)[:rows.n]
 
 # %% ../nbs/01_training.ipynb #89046375
@@ -720,8 +720,8 @@ class _SaveNow(Callback):
         if time.monotonic() - self.last > self.ck.every: self.on_interrupt(trainer)
     def on_interrupt(self, trainer):
         self.ck.running = [self.name, trainer.state_dict()]
-        self.last = time.monotonic()
         self.ck.keep()
+        self.last = time.monotonic()                       # after it: a disk may be slow
 
 @patch
 def run(self:Checkpoint,

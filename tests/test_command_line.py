@@ -9,8 +9,8 @@ from sklearn import config_context
 from conftest import files, make_blobs, root, script, small
 from dec_tutorial.ablations import ABLATIONS, WIDTHS
 from dec_tutorial import command_line
-from dec_tutorial.command_line import dec_fit, run_fit
-from dec_tutorial.data import Dataset, load_data
+from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
+from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.evaluation import flat
 from dec_tutorial.mistakes import MISTAKES
 from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
@@ -552,3 +552,10 @@ def test_fuzzed_files(cli, tmp_path):
                 ).splitlines()[-1].startswith('dec_fit: ')), got.stderr[-2000:]
             ends.append(got.returncode)
     assert len(ends) == 20 and 0 < sum(map(bool, ends))
+
+
+def test_from_python_commands_are_functions(monkeypatch):
+    "They raise errors, and do not read what belongs to the program that calls them"
+    monkeypatch.setattr(sys, 'argv', ['ipykernel_launcher.py', '-f', 'kernel.json'])
+    with pytest.raises(DecError, match="did you mean 'mnist'"): dec_fit('minst')
+    with pytest.raises(TypeError, match='missing 2 required'): dec_predict()

@@ -800,3 +800,46 @@ def test_a_part_may_want_what_only_the_run_has():
     for wrong in (None, 7):
         with pytest.raises(DecError, match='callbacks must return a Callback'):
             small(callbacks=lambda *_: wrong).fit(x)
+
+
+def test_a_part_that_fails_is_told_of_before_the_autoencoder():
+    x, _ = make_blobs()
+    def loss(batch): return unheard_of*dec_loss(batch)
+    with (pytest.warns(UserWarning, match='part of your own failed .*NameError.*unheard_of'),
+          pytest.raises(NameError)): DEC(3, loss=loss, ae_iter=2, max_iter=2).fit(x)
+
+def test_snapshots_belong_to_one_fit():
+    x, _ = make_blobs()
+    kept = []
+    def watch(dec, x):
+        kept.append(Snapshots(lambda: dec.transform(x), (0,)))
+        return kept[0]
+    dec = DEC(3, ae_iter=5, max_iter=5, n_init=1, random_state=0, callbacks=watch).fit(x)
+    n = len(kept[0].kept)
+    dec.set_params(callbacks=None)                                      # a local function is no pickle
+    pickle.loads(pickle.dumps(dec)).predict(x[:3])
+    assert n and len(dec.partial_fit(x[:30]).labels_) == 30 and len(kept[0].kept) == n
+
+def test_greedy_layers_of_a_network_that_has_none():
+    class Own(nn.Module):
+        def __init__(self, d, dims, init, seed):
+            super().__init__()
+            self.d, self.dims = d, tuple(dims)
+            self.encoder, self.decoder = nn.Linear(d, dims[-1]), nn.Linear(dims[-1], d)
+        def forward(self, x): return self.decoder(self.encoder(x))
+    x, _ = make_blobs()
+    short = dict(ae_iter=3, max_iter=3, n_init=1, random_state=0)
+    assert DEC(3, network=Own, recipe='paper', **short).fit(x).labels_.shape == (len(x),)
+    class Deeper(Own): # two linear layers there, one back
+        def __init__(self, d, dims, init, seed):
+            super().__init__(d, dims, init, seed)
+            self.encoder = nn.Sequential(nn.Linear(d, 8), nn.Linear(8, dims[-1]))
+    with pytest.raises(DecError, match='greedy pretraining needs'):
+        DEC(3, network=Deeper, recipe='paper', **short).fit(x)
+
+def test_what_lies_beside_pictures_and_records(tmp_path):
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path/'a.png')
+    (tmp_path/'._a.png').write_bytes(b'of macOS')
+    assert load_pictures(tmp_path)[1] == [tmp_path/'a.png']
+    (tmp_path/'r.json').write_text('5')
+    with pytest.raises(DecError, match='cannot be read as records'): read_records(tmp_path/'r.json')

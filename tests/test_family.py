@@ -103,3 +103,8 @@ def test_jitter_wants_pictures():
     assert Jitter(shape=(2, 2))(x).shape == x.shape
     with pytest.raises(DecError, match='not pictures of shape'):
         DEC(3, method='DEC-DA', augment=Jitter(shape=(3, 3))).fit(make_blobs()[0])
+
+def test_jitter_of_every_other_column(): # not contiguous
+    rows = torch.rand(5, 32)[:, ::2]
+    torch.manual_seed(0); apart = Jitter()(rows)
+    torch.manual_seed(0); assert torch.equal(apart, Jitter()(rows.contiguous()))

@@ -26,6 +26,17 @@ def some_p(n=12, k=4):
     return torch.softmax(3*torch.randn(n, k, generator=torch.Generator().manual_seed(9),
                                        dtype=torch.float64), 1)
 
+def test_formulas_take_arrays_and_keep_their_type():
+    z, mu = toy()
+    p, f = some_p(), torch.arange(1., 5., dtype=torch.float64)
+    for dtype in (torch.float64, torch.float32):
+        a, b, c, d = (v.to(dtype) for v in (z, mu, p, f))
+        for func, given in ((soft_assign, (a, b)), (target_distribution, (c, d)),
+                            (kl_gradients, (a, b, c)), (kl_loss, (c, soft_assign(a, b)))):
+            ours, theirs = func(*given), func(*(v.numpy() for v in given))
+            for u, v in zip(*((r if isinstance(r, tuple) else (r,)) for r in (ours, theirs))):
+                assert u.dtype == v.dtype == dtype and torch.equal(u, v), func.__name__
+
 # --- equation 1 ---
 
 def kernel(z, mu, alpha): # of one pair of lists
