@@ -29,8 +29,8 @@ from .combining import combining_cells, combining_rows, show_plans
 from .compare import (family_cells, family_rows, jitter_cells, jitter_rows,
                                   sizes_cells)
 from .figures import (fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells,
-                                  fig5_rows, fig6_cells, fig6_rows, show_fig3, show_fig4, show_fig5,
-                                  show_fig6)
+                                  fig5_rows, fig6_cells, fig6_rows, overfit_cells, overfit_rows,
+                                  show_fig3, show_fig4, show_fig5, show_fig6, show_overfit)
 
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
 def _change(recipe, *parts, **kw):
@@ -117,6 +117,7 @@ WHAT = dict(
     fig4=Item('fig4', fig4_cells, _only(fig4_rows), _drawn(show_fig4)),
     fig5=Item('fig5', fig5_cells, _only(fig5_rows), _drawn(show_fig5)),
     fig6=Item('fig6', fig6_cells, _only(fig6_rows), _only(show_fig6)),
+    overfit=Item('overfit', overfit_cells, _only(overfit_rows), _only(show_overfit)),
     graphs=Item('graphs', graph_cells, _only(by_points), _only(show_points)),
     details=Item('details', details_cells, _only(details_rows)),
     ablations=Item('ablations', _variants(ABLATIONS), _only(variant_rows), _only(show_forest)),
@@ -162,8 +163,8 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, graphs, details, ablations, '
-              'widths, mistakes, combining, family, jitter or sizes', str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, overfit, graphs, details, '
+              'ablations, widths, mistakes, combining, family, jitter or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -377,6 +377,7 @@ def test_not_enough_memory_is_said(cli, tmp_path, blobs, how):
                                        ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']),
                                        ('table4', ['k-means', 'AE+k-means', 'DEC']),
     ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']),
+    ('overfit', ['5', '10']),
     ('graphs', ['SEC, μ = 10⁻⁸', 'SEC, μ = 1', 'LDMGI, λ = 10⁻⁸', 'LDMGI, λ = 1']),
     ('details', ['none', *KL_CHANGES, *AE_CHANGES])])
 def test_reproduce(cli, tmp_path, blobs, what, rows):
