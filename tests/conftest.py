@@ -31,7 +31,7 @@ class Child:
         self.process = forks.Process(target=_in_child,
                                      args=(self.out, self.err, cwd, env, func, args), daemon=True)
         self.process.start(); self.pid = self.process.pid
-    def finish(self, timeout=120):
+    def finish(self, timeout=600): # a busy or old machine takes several times as long
         self.process.join(timeout)
         late = self.process.exitcode is None
         if late: self.process.kill(); self.process.join()

@@ -21,7 +21,7 @@ schema = ('experiment dataset n method acc nmi ari recipe seed iterations stop_r
 
 def shell(*argv, cwd): # no fork, no narrow layers: a process as users start it
     return subprocess.run([script(argv[0]), *map(str, argv[1:])], cwd=cwd, capture_output=True,
-                          text=True, timeout=120)
+                          text=True, timeout=600)
 
 class Page(HTMLParser): # of a report: addresses it refers to, its text, its tags
     def __init__(self, text):

@@ -592,7 +592,7 @@ print('group', look.group(), sum('gloo' in t for t in threads))
     jobs = [subprocess.Popen([sys.executable, '-c', program, *['own']*own], cwd=tmp_path, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env=os.environ | place | dict(RANK=str(i))) for i in (0, 1)]
-    try: ends = [(*j.communicate(timeout=120), j.returncode) for j in jobs]
+    try: ends = [(*j.communicate(timeout=600), j.returncode) for j in jobs]
     finally:
         for j in jobs: j.kill()
     assert [(out, status) for out, _, status in ends] == [('group None 0\n', 0)]*2, ends
