@@ -350,5 +350,6 @@ def show_overfit(records:list):
                     label=f'after {batch[i]} batches')
     axs[1].plot(KS, PAPER['fig6']['G'], color='.6', label='paper, MNIST')
     axs[0].set(xlabel='mini-batches', ylabel='G'); axs[1].set(xlabel='clusters $k$', xticks=ks)
-    for ax in axs: ax.legend(fontsize=8)
+    axs[0].legend(fontsize=8)
+    axs[1].legend(fontsize=8, loc='upper center', bbox_to_anchor=(.55, .93), ncols=2)
     return fig
