@@ -129,7 +129,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         train_rows:int|None=None, # train the autoencoder on the first so many rows; None: on all
         autoencoder:AutoEncoder|None=None, # a trained one, to skip its training; it is copied
         callbacks=None, # more Callbacks, or (this DEC, X) -> one or more; (): not even the method's
-        checkpoint=None, # path of a file to resume from after a kill; or a Checkpoint
+        checkpoint=None, # file to resume from after a kill, gone at the end; or a Checkpoint
     ):
         store_attr(store_args=False)            # each under its name, as scikit-learn wants it
     def transform(self, X): # it stands here, since set_output wraps what a class is made with
@@ -595,7 +595,7 @@ def fit_autoencoder(self:DEC,
     """Only what comes before the KL phase: autoencoder, and k-means on its codes
 
     `fit` starts anew; to go on, set autoencoder to the autoencoder_ of this, or give both one
-    checkpoint."""
+    Checkpoint (the file of a path is gone at the end)."""
     with self._started(X, more): return self
 
 @patch

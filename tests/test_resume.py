@@ -208,6 +208,15 @@ def test_an_estimator_resumes(left, x):
             and resumed.history_ == whole.history_)
     assert not left.exists()
 
+@pytest.mark.parametrize('given', [str, Checkpoint])
+def test_a_path_is_gone_at_the_end_and_a_checkpoint_stays(tmp_path, x, given):
+    path = tmp_path/'ck.pt'
+    dec = DEC(4, recipe=tiny, random_state=0, checkpoint=given(path))
+    dec.fit_autoencoder(x)
+    assert path.exists() == (given is Checkpoint)
+    dec.fit(x)
+    assert path.exists() == (given is Checkpoint)
+
 @pytest.mark.parametrize('what,value',
                          [('random_state', 1), ('n_clusters', 5), ('alpha', 2.), ('n_init', 3),
                           ('backprop', False), ('max_iter', 61), ('update_interval', 9),
