@@ -856,7 +856,8 @@ def _header(dec): # what a file says of a model, apart from its arrays
         random_state=dec.seed_, precision=dec.precision, recipe=dataclasses.asdict(dec.recipe_),
         scale=dec.scale_, momentum=dec.momentum_ and dec.momentum_['param_groups'],
         n_iter=dec.n_iter_, stop_reason=dec.stop_reason_, reconstruction=dec.reconstruction_,
-        history=dec.history_, seconds=dec.seconds_)
+        history=dec.history_, seconds=dec.seconds_,
+        **({'k_curve': dec.k_curve_} if hasattr(dec, 'k_curve_') else {}))
 
 # %% ../nbs/06_dec.ipynb #0fb61227
 @patch
@@ -876,7 +877,7 @@ def save(self:DEC,
     stream = (self.momentum_ or dict(state={}))['state']                    # of partial_fit
     arrays |= {f'momentum.{i}.{n}': plain(v) for i, s in stream.items() for n, v in s.items()
                if v is not None}
-    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_).float(),
+    arrays |= dict(soft_sizes=torch.from_numpy(self.soft_sizes_),
                    labels=torch.from_numpy(self.labels_.astype(np.int32)),
                    kmeans_labels=torch.from_numpy(self.kmeans_labels_.astype(np.int32)))
     for name, v in arrays.items():
@@ -901,7 +902,9 @@ def _momentum(groups, arrays, parameters): # the state of an optimiser, or None
     if not (set(state) <= known and {v.shape for v in arrays.values()}
             <= {p.shape for p in parameters} | {torch.Size()}):
         raise ValueError('momentum of no parameter')
-    return dict(state=state, param_groups=groups)
+    tuples = lambda g: {n: tuple(v) if isinstance(v, list) and n != 'params' else v  # Adam's betas
+                        for n, v in g.items()}
+    return dict(state=state, param_groups=[*map(tuples, groups)])
 
 # %% ../nbs/06_dec.ipynb #7bf7e1d0
 def _recipe(d):
@@ -959,7 +962,8 @@ def _check_model(h, t, ae):
     if ((names := h['features'])
         and not (len(names) == h['d'] and all(isinstance(n, str) for n in names))):
         raise ValueError('names that are not those of the features')
-    if any(v.dtype != torch.float32 for n, v in t.items() if n not in ('labels', 'kmeans_labels')):
+    others = ('soft_sizes', 'labels', 'kmeans_labels')
+    if any(v.dtype != torch.float32 for n, v in t.items() if n not in others):
         raise ValueError('weights that are no float32')
     l, s = t['labels'], t['kmeans_labels']
     if not (l.shape == (h['n'],) and s.ndim == 1 and len(l) and len(s)
@@ -1017,10 +1021,13 @@ def load(cls:DEC,
         m._take_parts(h)
         m.momentum_ = _momentum(h['momentum'], momentum, [*ae.parameters(), *layer.parameters()])
         m.labels_, m.kmeans_labels_ = (t[n].long().numpy() for n in ('labels', 'kmeans_labels'))
-        m.cluster_centers_, m.soft_sizes_ = t['head.mu'].numpy().copy(), t['soft_sizes'].numpy()
+        m.cluster_centers_ = t['head.mu'].numpy().copy()
+        m.soft_sizes_ = t['soft_sizes'].double().numpy()
         m.layer_.mu.requires_grad_(bool(h['train_centroids']))
-        for name in ('n_iter', 'stop_reason', 'reconstruction', 'history', 'seconds'):
+        for name in ('n_iter', 'stop_reason', 'reconstruction', 'seconds'):
             setattr(m, name + '_', h[name])
+        m.history_ = {name: [*map(tuple, entries)] for name, entries in h['history'].items()}
+        if 'k_curve' in h: m.k_curve_ = h['k_curve']
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:
         raise DecError(f"{path} is a model file with parts that do not fit together "
                        f"({type(e).__name__}: {str(e).splitlines()[0]}); it was changed, or is of "

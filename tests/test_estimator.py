@@ -59,6 +59,25 @@ def test_a_loaded_model_may_change_its_method(tmp_path):
     small(train_centroids=False).fit(x).save(tmp_path/'m')
     assert DEC.load(tmp_path/'m')._use.train_centroids is False
 
+def kinds(v): # types, dtypes and values, all the way down
+    if isinstance(v, nn.Module): v = v.state_dict()
+    if isinstance(v, dict): return type(v).__name__, {n: kinds(w) for n, w in v.items()}
+    if isinstance(v, (list, tuple)): return type(v).__name__, [kinds(w) for w in v]
+    return type(v).__name__, str(getattr(v, 'dtype', '')), getattr(v, 'tolist', lambda: v)()
+
+@pytest.mark.parametrize('args', [dict(), dict(method='IDEC'), dict(method='DCN'), dict(k='auto'),
+                                  dict(cluster=Stage(40, optimizer='adam', lr=1e-3))],
+                         ids=['DEC', 'IDEC', 'DCN', 'auto', 'Adam'])
+def test_a_loaded_model_has_all_that_was_saved(tmp_path, args):
+    x = pd.DataFrame(make_blobs()[0]).add_prefix('c')
+    held = lambda dec: {n: kinds(v) for n, v in vars(dec).items() if n.endswith('_')
+                        # a file leaves these out
+                        and n not in ('start_codes_', 'callbacks_', 'own_')}
+    dec = small(**args)
+    for learn in (dec.fit, dec.partial_fit):
+        learn(x).save(tmp_path/'m')
+        assert held(DEC.load(tmp_path/'m')) == held(dec)
+
 class Few(DEC):
     def __init__(self, n_clusters=3, *, recipe='fast', random_state=None):
         super().__init__(n_clusters, recipe=recipe, random_state=random_state, ae_iter=60,
