@@ -11,7 +11,7 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
 import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings, zipfile
 import threading, zlib
 from array import array
-from itertools import chain, pairwise
+from itertools import chain
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -316,10 +316,6 @@ def _header(first, path):
             raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas "
                            f"numbers columns; leave it out (to_csv with header=False), or put "
                            f"names there")
-        if len(first) > 2 and all(float(a).is_integer() and float(b) == float(a) + 1
-                                  for a, b in pairwise(first)):
-            warnings.warn(f"{path}: the first line, {first[0].strip()} to {first[-1].strip()}, is "
-                          f"read as a point; if it names the columns, leave it out")
         return None
     if other := re.search('[;\t]', ''.join(first)):
         raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between "
@@ -349,6 +345,14 @@ def _numbers(row, i, keep, head, path): # the cells of data row i that are featu
                            f"fill it, or leave out the row or the column") from None
         raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is not a "
                        f"number; encode or drop that column") from None
+
+def _check_first(first, x, path): # a point that counts up, or is far from all others: years, say
+    counts = len(first) > 2 and (x[0] % 1 == 0).all() and (np.diff(x[0]) == 1).all()
+    far = (len(first) > 1 and len(x) > 4
+           and (abs(x[0] - x[1:].mean(0)) > 2*np.ptp(x[1:], 0)).all())
+    if counts or far:
+        warnings.warn(f"{path}: the first line, {first[0].strip()} to {first[-1].strip()}, is read "
+                      f"as a point; if it names the columns, leave it out, or put words there")
 
 # %% ../nbs/00_data.ipynb #a2e189a0
 def _read_csv(path):
@@ -383,6 +387,7 @@ def _read_csv(path):
         raise DecError(f"{path}: the first column has no name and another whole number in every "
                        f"row, as pandas writes its index; save with index=False, or name the "
                        f"column if it is a feature")
+    if not names: _check_first(first, x, path)
     if at is None: return x, None, None, names
     _check_classes(y, head[at], path)
     return (x, np.array([float(c) for c in y] if all(map(_is_number, y)) else y), None,

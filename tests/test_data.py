@@ -336,10 +336,16 @@ def test_a_line_that_may_number_the_columns(tmp_path):
         with pytest.warns(UserWarning, match=f'the first line, {words}, is read as a point'):
             ds = load_data(tmp_path/'t.csv')
         assert ds.n == 2 and ','.join(f'{v:g}' for v in ds.x[0]) == first
-    (tmp_path/'t.csv').write_text('1,3,5\n4,5,6\n')
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        assert load_data(tmp_path/'t.csv').n == 2
+    rows = '\n0.4,5,6\n0.5,4,7\n0.6,4,5\n0.4,3,6\n'
+    for first in ('1990,2000,2010', '2021,2020,2018', '400.1,400.2,400.5'):   # far from all others
+        (tmp_path/'t.csv').write_text(first + rows)
+        with pytest.warns(UserWarning, match='is read as a point; if it names'):
+            assert load_data(tmp_path/'t.csv').n == 5
+    for text in ('1,3,5\n4,5,6\n', f'0.5,2000,2010{rows}', '9\n' + '1\n2\n'*4, '1,3\n'*9):
+        (tmp_path/'t.csv').write_text(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            load_data(tmp_path/'t.csv')
 
 def test_classes_keep_their_names(tmp_path):
     def classes(cells):
