@@ -377,7 +377,7 @@ def _check_autoencoder(ae, d):
 
 # %% ../nbs/06_dec.ipynb #1f7ec7c1
 @patch
-def _attempt(self:DEC, rows, r, seed, ck, rate): # network, phases, how far behind PCA, and why
+def _attempt(self:DEC, rows, r, seed, ck, rate): # network, phases, how far behind PCA, error
     slower = lambda stage: replace(stage, lr=stage.lr*min(1, rows.d/r.features)*rate)
     ae = self._use.network(rows.d, r.dims, r.init, seed).to(rows.device)
     try:
@@ -385,41 +385,45 @@ def _attempt(self:DEC, rows, r, seed, ck, rate): # network, phases, how far behi
                   if r.pretrain else [])
         phases = [*phases, finetune(ae, rows, slower(r.finetune), r.factor, seed + 100, ck,
                                     augment=self._use.augment)]
+        behind = float(behind_pca(ae, rows)) if phases[-1].n_iter >= 1000 else 0.
+        if not math.isfinite(behind):
+            raise Diverged('autoencoder: it ends with weights that are no numbers; lower the '
+                           'learning rate or check the scale of X')
     except Diverged as e: return ae, [], math.inf, e
-    behind = float(behind_pca(ae, rows)) if phases[-1].n_iter >= 1000 else 0.
-    return ae, phases, behind, (f'the autoencoder restores points worse than principal components '
-                                f'do, by {behind:.0%} of their variance')
+    return ae, phases, behind, None
 
 # %% ../nbs/06_dec.ipynb #1f7ec7c2
+def _poor(behind):
+    return (f'the autoencoder restores points worse than principal components do, by {behind:.0%} '
+            f'of their variance')
+
 @patch
 def _fit_autoencoder(self:DEC, rows, r, seed, ck): # network, phases, seconds
     if self.autoencoder is not None:
         return copy.deepcopy(self.autoencoder).to(rows.device), [], 0.
     for halved in range(ck.done.get('halved', 0), 4):
-        begun, before = time.perf_counter(), ck.done.get('before')
+        begun, best = time.perf_counter(), ck.done.get('before')
         spent = ck.done.get('spent', 0.)                        # on attempts that came to nothing
-        ae, phases, behind, why = self._attempt(rows, r, seed, ck, .5**halved)
-        last, blew_up = halved == 3, behind == math.inf
-        worse = before and before['behind'] + .05 < behind
-        if behind < .1 or last and not worse:
-            if blew_up: raise why
-            if behind >= .1:
-                warnings.warn(f'{why}, at four rates; clusters made from its codes mean little')
-            return ae, phases, spent + sum(t.seconds for t in phases)
-        spent += time.perf_counter() - begun
-        if worse and (last or not blew_up):
+        ae, phases, behind, error = self._attempt(rows, r, seed, ck, .5**halved)
+        if behind < .1: return ae, phases, spent + sum(t.seconds for t in phases)
+        spent, last = spent + time.perf_counter() - begun, halved == 3
+        worse = best and best['behind'] + .05 < behind
+        if behind < (best['behind'] if best else math.inf):
+            best = dict(behind=behind, weights=copy.deepcopy(ae.state_dict()),
+                        phases=[dict(name=t.name, history=t.history) for t in phases])
+        if last and not best: raise error
+        if last or worse and not error:
             warnings.warn(f"half the rate made it worse "
-                          f"({'the loss blew up' if blew_up else f'{behind:.0%}'}), so the "
+                          f"({'the loss blew up' if error else f'{behind:.0%}'}), so the "
                           f"autoencoder from before is kept; give it more batches (ae_iter) or a "
-                          f"higher rate, for clusters made from its codes mean little")
-            ae.load_state_dict(before['weights'])
-            return ae, [SimpleNamespace(**p) for p in before['phases']], spent
-        if not blew_up:
-            before = dict(behind=behind, weights=copy.deepcopy(ae.state_dict()),
-                          phases=[dict(name=t.name, history=t.history) for t in phases])
-        warnings.warn(f'{why}; the autoencoder starts again at half the rate')
+                          f"higher rate, for clusters made from its codes mean little" if worse else
+                          f"{_poor(best['behind'])}, at four rates; clusters made from its codes "
+                          f"mean little")
+            ae.load_state_dict(best['weights'])
+            return ae, [SimpleNamespace(**p) for p in best['phases']], spent
+        warnings.warn(f'{error or _poor(behind)}; the autoencoder starts again at half the rate')
         ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))}
-                   | dict(halved=halved + 1, before=before, spent=spent))
+                   | dict(halved=halved + 1, before=best, spent=spent))
         ck.running = None
         ck.save()
 

@@ -163,3 +163,21 @@ def test_a_rate_too_low_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'finetune', blows_up)
     with pytest.warns(UserWarning, match='made it worse .the loss blew up.'): kept = fit()
     assert len(calls) == 4 and torch.equal(once.layer_.mu, kept.layer_.mu)
+
+@pytest.mark.parametrize('behind, best, says', [
+    ((.5, .3, .32, .34), 1, 'by 30% .*at four rates'), ((.3, .34, .38), 0, 'worse .38%'),
+    ((.5, .3, np.inf, .31), 1, 'by 30% .*at four rates'), ((.3, np.nan, np.nan, .2), 3, 'by 20% ')])
+def test_the_best_of_four_rates_is_kept(monkeypatch, behind, best, says):
+    from dec_tutorial import dec as module
+    x = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
+    fit = lambda lr: DEC(3, random_state=0, recipe=dataclasses.replace(
+        tiny, dims=(8, 3), pretrain=None,
+        finetune=Stage(1000, batch_size=8, lr=lr))).fit_autoencoder(x).reconstruction_
+    monkeypatch.setattr(module, 'behind_pca', lambda *_: 0.)
+    want, left = fit(.1*.5**best), iter(behind)
+    monkeypatch.setattr(module, 'behind_pca', lambda *_: next(left))
+    with pytest.warns(UserWarning, match=says): assert fit(.1) == want
+    assert not [*left]
+    monkeypatch.setattr(module, 'behind_pca', lambda *_: np.nan)
+    with (pytest.warns(UserWarning, match='no numbers; .*half the rate'),
+          pytest.raises(Diverged, match='no numbers')): fit(.1)
