@@ -234,6 +234,9 @@ def _settings(self:DEC, sparse_x):
     if not self.backprop and not use.train_centroids:
         raise DecError('backprop=False trains the centroids alone, and train_centroids=False not '
                        'even these; leave one of them out')
+    if not use.keep_decoder and self.loss is None and get_method(self.method).get('keep_decoder'):
+        raise DecError(f"{self.method} looks at reconstructions, so its decoder must be trained, "
+                       f"too; leave keep_decoder out, or give a loss that needs none")
     if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1):
         raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
     return replace(r, update_interval=int(interval), tol=float(tol),

@@ -603,6 +603,14 @@ def test_what_makes_no_sense_is_told_at_once():
                 dict(epochs=0), dict(dropout=1.), dict(lr_step=-1), dict(lr=np.inf)):
         with pytest.raises(DecError, match=f'{[*bad][0]} must be'): Stage(**dict(n_iter=5) | bad)
 
+@pytest.mark.parametrize('method', ['IDEC', 'VaDE'])
+def test_a_method_that_needs_its_decoder_says_so_at_once(method, monkeypatch):
+    idle = small(method=method, keep_decoder=False)
+    assert idle.set_params(loss=dec_loss, method='IDEC').fit(points).n_iter_ > 0
+    monkeypatch.setattr(Trainer, 'step', lambda self: 1/0)
+    with pytest.raises(DecError, match=f'{method} looks at rec.* leave keep_decoder out'):
+        idle.set_params(loss=None, method=method).fit(points)
+
 def test_the_search_for_k_holds_no_file_whole(tmp_path, monkeypatch):
     np.save(tmp_path/'x.npy', make_blobs(400)[0])
     monkeypatch.setattr(data, 'IN_MEMORY', 2**13)
