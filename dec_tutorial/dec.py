@@ -742,12 +742,19 @@ def __sklearn_is_fitted__(self:DEC):
 @patch(as_prop=True)
 def _n_features_out(self:DEC): return self.recipe_.dims[-1]    # columns of transform: dec0, dec1, …
 
+# %% ../nbs/06_dec.ipynb #524c7657
+def _numbers(out): # as an array; float32 has an end
+    for i in (~out.isfinite().all(1)).nonzero()[:1]:
+        raise Diverged(f"the network gives no numbers for row {int(i)} of X; its values are too "
+                       f"large, so mend them or leave the row out")
+    return out.cpu().numpy()
+
 @patch
 def predict_proba(self:DEC,
     X, # points, (n, d), old or new
 )->np.ndarray: # q, (n, k), rows sum to 1
     "Soft assignment of points, new ones too"
-    return self._q(self._rows(X)).cpu().numpy()
+    return _numbers(self._q(self._rows(X)))
 
 @patch
 def predict(self:DEC,
@@ -760,7 +767,7 @@ def predict(self:DEC,
 def _codes(self:DEC, X): # what transform returns
     rows = self._rows(X)
     with precision('float32', rows.device), usual_defaults():
-        return apply_chunked(self.autoencoder_.encoder, rows).cpu().numpy()
+        return _numbers(apply_chunked(self.autoencoder_.encoder, rows))
 
 # %% ../nbs/06_dec.ipynb #5edc5322
 @patch

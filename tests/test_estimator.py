@@ -611,6 +611,12 @@ def test_a_method_that_needs_its_decoder_says_so_at_once(method, monkeypatch):
     with pytest.raises(DecError, match=f'{method} looks at rec.* leave keep_decoder out'):
         idle.set_params(loss=None, method=method).fit(points)
 
+def test_points_beyond_float32_get_no_cluster(): # maps write -3.4e38 where they know nothing
+    dec, x = small().fit(points), points.copy()
+    x[7, 2] = -3.4e38
+    for ask in (dec.predict, dec.predict_proba, dec.transform):
+        with pytest.raises(DecError, match='no numbers for row 7 of X'): ask(x)
+
 def test_the_search_for_k_holds_no_file_whole(tmp_path, monkeypatch):
     np.save(tmp_path/'x.npy', make_blobs(400)[0])
     monkeypatch.setattr(data, 'IN_MEMORY', 2**13)
