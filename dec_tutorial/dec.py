@@ -632,10 +632,12 @@ def fit(self:DEC,
 
 # %% ../nbs/06_dec.ipynb #5bbbf5e3
 class _Momentum(Callback):
-    "Go on with the optimiser's state of the portion before"
+    "Go on with the optimiser's state of the portion before, where it trained the same"
     def __init__(self, state): self.state = state
     def before_fit(self, trainer):
-        if self.state: trainer.opt.load_state_dict(copy.deepcopy(self.state))
+        what = lambda state: [(len(g['params']), {*g}) for g in state['param_groups']]
+        if self.state and what(self.state) == what(trainer.opt.state_dict()):
+            trainer.opt.load_state_dict(copy.deepcopy(self.state))
 
 @contextmanager
 def _or_as_before(*nets): # what they held is put back if the block does not end well

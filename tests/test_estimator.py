@@ -295,6 +295,15 @@ def test_a_damaged_momentum_is_no_surprise_later(tmp_path):
         with pytest.raises(DecError, match='do not fit together'):
             DEC.load(tmp_path/'bad.safetensors')
 
+def test_a_stream_may_change_its_method(): # and trains a decoder now, of which nothing moves yet
+    dec, fresh = (small().fit(points).partial_fit(points) for _ in range(2))
+    fresh.momentum_ = None
+    for one in (dec, fresh): one.set_params(method='IDEC').partial_fit(points)
+    assert (dec.cluster_centers_ == fresh.cluster_centers_).all()
+    adam = replace(dec.recipe_, cluster=Stage(40, optimizer='adam', lr=1e-3))
+    dec.recipe_ = adam
+    assert dec.partial_fit(points).labels_.shape == (200,)
+
 def test_a_stream_of_one_kind_still_teaches():
     "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
     x, y = make_blobs(n=300)
