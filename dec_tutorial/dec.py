@@ -802,6 +802,7 @@ def show_training(dec):
     """Loss, and the share of points that changed cluster between two refreshes
 
     A dotted line stands at each refresh, if there are not too many."""
+    check_is_fitted(dec)
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5), sharex=True)
     axs[0].plot(*zip(*dec.history_['clusters']))
     axs[0].set(xlabel='mini-batch', ylabel='KL loss' if dec._use.loss is dec_loss else 'loss')

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.baselines import SEC
 from dec_tutorial.data import Dataset, DecError
-from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key
+from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key, show_training
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots, read_records
@@ -755,6 +755,7 @@ def test_what_counts_as_fitted():
     with pytest.raises(ZeroDivisionError): broken.fit(x)
     for dec in (small(), small().fit_autoencoder(x), broken):
         with pytest.raises(NotFittedError): check_is_fitted(dec)
+        with pytest.raises(NotFittedError): show_training(dec)
 
 @pytest.mark.parametrize('mood', [torch.no_grad(), torch.inference_mode(),
                                   torch.autocast('cpu', dtype=torch.bfloat16)],
