@@ -22,7 +22,8 @@ from .soft_assignment import soft_assign
 from .target_distribution import one_hot_target, target_distribution
 from .dec import DEC, get_recipe
 from .kl import dec_loss, kl_gradients, kl_loss
-from .evaluation import _panels, cluster_accuracy, mean_sd
+from .evaluation import _panels, cluster_accuracy
+from .records import mean_sd
 from .tables import QUICK, Cells, as_cell, kl_phase, seeds_and_mean, shared_start
 
 # %% ../nbs/14_ablations.ipynb #c714ffca

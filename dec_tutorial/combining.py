@@ -16,7 +16,7 @@ from .training import Callback, first_only
 from .sae import AutoEncoder, reconstruction_loss
 from .dec import get_recipe
 from .kl import Refresh, dec_loss, kmeans_start
-from .evaluation import mean_sd
+from .records import mean_sd
 from .tables import QUICK, Cells, as_cell, kl_phase, shared_start
 
 # %% ../nbs/21_combining.ipynb #e004a6da

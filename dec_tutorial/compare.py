@@ -12,7 +12,8 @@ import numpy as np, matplotlib.pyplot as plt
 from scipy.stats import rankdata, studentized_range
 from sklearn.cluster import KMeans
 from .data import DecError, scale_factor
-from .evaluation import _panels, mean_sd
+from .evaluation import _panels
+from .records import mean_sd
 from .tables import (QUICK, Cells, as_cell, autoencoder_labels, imbalanced, kl_phase,
                                  shared_start)
 from .images import METHODS, for_pictures, needs_pictures

@@ -4,22 +4,19 @@
 
 # %% auto #0
 __all__ = ['contingency', 'cluster_accuracy', 'purity', 'scores', 'Snapshots', 'show_contingency', 'top_points', 'show_top',
-           'flat', 'dots', 'show_flat', 'show_journey', 'show_confidence', 'processor', 'make_record', 'write_records',
-           'read_records', 'text_table', 'mean_sd', 'summarise', 'mean_gap', 'star', 'results_table', 'show_results']
+           'flat', 'dots', 'show_flat', 'show_journey', 'show_confidence']
 
 # %% ../nbs/07_evaluation.ipynb #8eea2e78
-import datetime, json, math, platform
-from importlib import resources
-import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt, seaborn as sns
+import math
+import numpy as np, torch, matplotlib.pyplot as plt, seaborn as sns
 from matplotlib.colors import PowerNorm
 from matplotlib.patheffects import withStroke
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import t as student
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import DecError, _user_path, as_image, atomic_path, check_y, thinned
+from .data import DecError, as_image, check_y, thinned
 from .training import Callback
 
 # %% ../nbs/07_evaluation.ipynb #baf02703
@@ -219,152 +216,4 @@ def show_confidence(
     axs[1].hist(q.max(1), bins=40, range=(0, 1))
     if mark: axs[1].axvline(mark, color='k', ls='--', lw=1.5)
     axs[1].set(xlabel='confidence, the largest q of a point', ylabel='points')
-    return fig
-
-# %% ../nbs/07_evaluation.ipynb #79056971
-def processor()->str: # for example 'AMD EPYC avx512_bf16'; what PyTorch does not tell is left out
-    """What computes products here
-
-    The last digits of a sum depend on it, and after thousands of steps whole clusters may."""
-    has = getattr(torch.cpu, 'get_capabilities', dict)()
-    return ' '.join([has.get('cpu_name') or platform.machine(),
-                     *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])
-
-def make_record(
-    experiment:str, # fit, table2, ablations, …
-    dataset:str, # digits, mnist, …
-    n:int, # points
-    method:str, # k-means, AE+k-means, DEC, …
-    y, # true classes or None
-    labels, # clusters
-    # recipe, seed, iterations, stop_reason, reconstruction, params, seconds, device, precision,
-    # command
-    **more,
-)->dict:
-    "One result with its circumstances; the same keys in every record"
-    keys = dict(recipe=None, seed=None, iterations=None, stop_reason=None, reconstruction=None,
-                params={}, seconds=None, device='cpu', precision=None, command=None)
-    if set(more) - set(keys):
-        raise DecError(f"a record has no field {sorted(set(more) - set(keys))[0]!r}")
-    versions = dict(python=platform.python_version(), torch=torch.__version__,
-                    sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__,
-                    cpu=processor())
-    return (dict(experiment=experiment, dataset=dataset, n=int(n), method=method)
-            | scores(y, labels) | keys | more
-            | dict(versions=versions, date=datetime.date.today().isoformat()))
-
-# %% ../nbs/07_evaluation.ipynb #aaca5e8f
-def write_records(
-    records:list, # of make_record
-    path, # of a .json file, written whole or not at all
-):
-    "Save records as a JSON list, one record a line"
-    with atomic_path(path) as tmp:
-        plain = lambda v: v.item() if isinstance(v, np.generic) else str(v)
-        tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False, default=plain)
-                                           for r in records) + '\n]\n', encoding='utf-8')
-
-def read_records(
-    path=None, # of a .json file; None: all that ship with the package
-    **where, # fields to select by, e.g. dataset='mnist'
-)->list: # of dictionaries
-    "Records from a file, or those that ship with the package"
-    files = ([_user_path(path)] if path
-             else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir()
-                          if f.name.endswith('.json')), key=lambda f: f.name))
-    try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
-    except (OSError, ValueError, TypeError) as e:
-        raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
-    # tables of other kinds lie beside them
-    return [r for r in found if isinstance(r, dict) and 'experiment' in r
-            and all(r.get(k) == v for k, v in where.items())]
-
-# %% ../nbs/07_evaluation.ipynb #24f82e41
-def text_table(
-    rows:list, # of dictionaries with the same keys
-)->str: # a Markdown table whose columns line up in a terminal too
-    "Dictionaries as a table"
-    if not rows: return ''
-    cells = [list(map(str, rows[0]))] + [[('–' if v is None else f'{v:.1f}' if isinstance(v, float)
-                                           else str(v)) for v in r.values()] for r in rows]
-    w = [max(map(len, c)) for c in zip(*cells)]
-    line = lambda r: '| ' + ' | '.join(v.ljust(n) if i == 0 else v.rjust(n)
-                                       for i, (v, n) in enumerate(zip(r, w))) + ' |'
-    rule = '|' + '|'.join('-'*(n + 1) + ('-' if i == 0 else ':') for i, n in enumerate(w)) + '|'
-    return '\n'.join([line(cells[0]), rule, *map(line, cells[1:])])
-
-def mean_sd(
-    values, # numbers, one a seed; one of them None: nothing can be said
-    digits:int=1, # behind the point
-    factor:float=100, # of the values: 100 writes shares in %
-)->str:
-    "Mean ± standard deviation, as every table here writes it"
-    v = list(values)
-    if not v or None in v: return '–'
-    mean = round(float(factor*np.mean(v)), digits) + 0.                           # + 0.: never -0.0
-    return (f'{mean:.{digits}f}'
-            + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else ''))
-
-def summarise(
-    records:list, # of make_record
-    by:tuple=('dataset', 'method'), # fields that make a group
-)->list: # a row a group: mean ± sd over seeds, in %
-    "Mean and standard deviation of each group of records"
-    groups = {}
-    for r in records: groups.setdefault(tuple(r[k] for k in by), []).append(r)
-    def seconds(rs): # a run that was not timed has none
-        timed = [r['seconds'] for r in rs if r['seconds'] is not None]
-        return f'{np.mean(timed):.0f}' if timed else '–'
-    return [dict(zip(by, g))
-            | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')}
-            | dict(seeds=len(rs), seconds=seconds(rs)) for g, rs in groups.items()]
-
-# %% ../nbs/07_evaluation.ipynb #9483942b
-def mean_gap(
-    a, b, # numbers, one a run; the runs share nothing
-)->tuple: # mean of a minus mean of b, and its standard error
-    "By how much two sets of runs differ, and how sure that is"
-    a, b = np.asarray(a, float), np.asarray(b, float)
-    return (float(a.mean() - b.mean()),
-            float((a.var(ddof=1)/len(a) + b.var(ddof=1)/len(b))**.5))
-
-# %% ../nbs/07_evaluation.ipynb #63076f7a
-def star(
-    differences, # paired, one a seed
-)->str: # '*', or nothing
-    "Marks a mean that is further from zero than luck explains: Student's test, two-sided, at 5 %"
-    d = np.asarray(differences, float)
-    far = len(d) > 1 and abs(d.mean()) > student.ppf(.975, len(d) - 1)*d.std(ddof=1)/len(d)**.5
-    return '*' if far else ''
-
-# %% ../nbs/07_evaluation.ipynb #f32b37eb
-def results_table(
-    datasets=('digits', 'usps', 'mnist', 'fashion'), # in this order
-    recipe:str='fast',
-    brief:bool=False, # a row a data set, ACC alone
-)->str: # Markdown
-    "The shipped results of `dec_fit`, side by side"
-    rows = [r for d in datasets for m in ('k-means', 'AE+k-means', 'DEC')
-            for r in summarise(read_records(experiment='fit', dataset=d, method=m, recipe=recipe))]
-    if brief:
-        of = {d: [r for r in rows if r['dataset'] == d] for d in datasets}
-        rows = [dict(data=d, seeds=rs[0]['seeds']) | {r['method']: r['ACC'] for r in rs}
-                for d, rs in of.items() if rs]
-    return text_table(rows) if rows else 'no records yet'
-
-# %% ../nbs/07_evaluation.ipynb #3bca9126
-def show_results(datasets=('digits', 'usps', 'mnist', 'fashion')):
-    "ACC of every seed: k-means, autoencoder and k-means, DEC"
-    fig, axs = plt.subplots(1, len(datasets), figsize=(2.2*len(datasets), 2.6), sharey=True)
-    methods = ('k-means', 'AE+k-means', 'DEC')
-    for ax, d in zip(axs, datasets):
-        for s in sorted({r['seed']
-                         for r in read_records(experiment='fit', dataset=d, recipe='fast')}):
-            acc = [next((100*r['acc'] for r in read_records(experiment='fit', dataset=d, method=m,
-                                                        seed=s, recipe='fast')), np.nan)
-                   for m in methods]
-            ax.plot(range(3), acc, marker='o', ms=4, alpha=.7, color='C0')
-        ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(40, 100))
-        ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'])
-    axs[0].set_ylabel('ACC, in %')
     return fig

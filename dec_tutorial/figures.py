@@ -20,7 +20,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from .data import Dataset, DecError, as_image, atomic_path
 from .dec import DEC, get_recipe
 from .kl import kl_gradients, kl_loss
-from .evaluation import Snapshots, dots, mean_sd, scores, show_top, top_points
+from .evaluation import Snapshots, dots, scores, show_top, top_points
+from .records import mean_sd
 from .soft_assignment import soft_assign
 from .target_distribution import target_distribution
 from .training import Callback

@@ -20,7 +20,8 @@ from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
 from .dec import DEC
 from .kl import fit_clusters, kmeans_start
-from .evaluation import cluster_accuracy, text_table, write_records
+from .evaluation import cluster_accuracy
+from .records import text_table, write_records
 from .command_line import _arg, _command, _out_folder
 
 # %% ../nbs/31_performance.ipynb #662b4b8d

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from .data import (_LOADERS, Dataset, DecError, _user_path, atomic_path, load_data,
                                set_theme)
 from .dec import RECIPES, job_key
-from .evaluation import mean_sd, text_table
+from .records import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder
 from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points,
                                  by_r_min, graph_cells, kl_phase, shared_start, show_points,

@@ -1,7 +1,10 @@
 "Small data, and the installed command line in processes of its own"
 import os
 os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
-os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
+# pytest-xdist's workers share the processors; one alone has use for two of them
+workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 0))
+if workers: os.environ['OMP_NUM_THREADS'] = str(max(1, min(2, (os.cpu_count() or 1)//workers)))
+else: os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
 import multiprocessing, runpy, shutil, signal, subprocess, sys, tarfile, zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +17,14 @@ root = Path(__file__).resolve().parent.parent
 forks = multiprocessing.get_context('forkserver')
 forks.set_forkserver_preload(['dec_tutorial.command_line', 'torch._dynamo',
                               'matplotlib.backends.backend_agg', 'nbdev.test'])
+
+def pytest_collection_modifyitems(items): # what takes longest first, so that nobody waits at the end
+    items.sort(key=lambda i: getattr(i, 'originalname', '') != 'test_runs')
+
+def pytest_terminal_summary(terminalreporter): # what tests wrote down: workers cannot print
+    for r in terminalreporter.stats.get('passed', []):
+        for what, how in r.user_properties:
+            terminalreporter.write_line(f'{r.nodeid.split("::")[-1]}: {what} {how}')
 
 def script(name): return str(Path(sys.executable).with_name(name))             # as pip installed it
 

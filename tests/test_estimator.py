@@ -23,7 +23,8 @@ from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key, show_training
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
-from dec_tutorial.evaluation import Snapshots, read_records
+from dec_tutorial.evaluation import Snapshots
+from dec_tutorial.records import read_records
 from dec_tutorial.figures import generalizability
 from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder

@@ -1,16 +1,15 @@
 "Every notebook runs, in time, and keeps to the house's form"
 import ast, json, os, re, shutil, sys, time
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 import pytest, yaml
-from conftest import Child, root
+from conftest import root
 from dec_tutorial.training import has_fast_bf16
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
-# under 60 on an idle machine; others are twice as slow, or busy, and one without units for bfloat16
-# takes several times as long for a step of training
-seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120 if has_fast_bf16() else 480))
+# of one core: others are twice as slow, and one without units for bfloat16 takes several times as
+# long for a step of training
+seconds = float(os.environ.get('DEC_TUTORIAL_NB_SECONDS', 120 if has_fast_bf16() else 360))
 notebooks = pytest.mark.parametrize('path', nbs, ids=lambda p: p.stem)
 numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit()],
                                    ids=lambda p: p.stem)
@@ -31,56 +30,33 @@ def pngs(cell):
     return [''.join(o['data']['image/png']) for o in cell['outputs']
             if 'image/png' in o.get('data', {})]
 
-def run(path, site, threads):
+def run(path, site):
     """As a user has it: the package from its wheel, an empty folder around the notebook, and
     nothing that only developers install"""
-    import torch
     from configparser import ConfigParser
     from nbdev.test import test_nb as run_nb
-    from threadpoolctl import threadpool_limits
     for name in [m for m in sys.modules if m.split('.')[0] == 'dec_tutorial']: del sys.modules[name]
     for name in ('nbdev', 'hypothesis', 'mpmath', 'skimage', 'clustpy', 'tensorboard',
                  'torch.utils.tensorboard'):
         sys.modules[name] = None
     sys.path.insert(0, str(site))
-    os.environ.update(PYTHONPATH=str(site), OMP_NUM_THREADS=str(threads))
-    torch.set_num_threads(threads); threadpool_limits(threads)
+    os.environ['PYTHONPATH'] = str(site)
     cfg = ConfigParser(delimiters=['=']); cfg.read(root/'settings.ini', encoding='utf-8')
     alone = shutil.copy(path, Path.cwd())
-    cpu = time.process_time()
     ok, took = run_nb(Path(alone), skip_flags=cfg['DEFAULT']['tst_flags'].split(),
                       basepath=Path.cwd())
     import dec_tutorial
     assert dec_tutorial.__file__.startswith(str(site)), dec_tutorial.__file__
-    print(f'{took:.1f} s, {time.process_time() - cpu:.1f} s of the processor')
+    print(f'{took:.1f} {time.process_time():.1f}')
     raise SystemExit(not ok)
 
-# long, or measuring times: one after the other, with every core
-all_cores = ('02_sae', '07_evaluation', '12_figures', '14_ablations', '15_mistakes',
-             '30_own_data', '31_performance')
-cores = min(int(os.environ['OMP_NUM_THREADS']), os.cpu_count() or 1, 8)
-
-@pytest.fixture(scope='session')
-def runs(request, built, tmp_path_factory):
-    """What became of every notebook that is wanted; all but `all_cores` run side by side, a
-    thread each"""
-    wanted = [i.callspec.params['path'] for i in request.session.items
-              if i.originalname == 'test_runs']
-    folders = {p: tmp_path_factory.mktemp(p.stem) for p in wanted}
-    def go(path, threads=1):
-        (folders[path]/'here').mkdir()
-        return path, Child(folders[path], folders[path]/'here', run, path, built[2],
-                           threads).finish(seconds)
-    together = [p for p in wanted if p.stem not in all_cores]
-    with ThreadPoolExecutor(cores) as pool: done = dict(pool.map(go, together))
-    return done | dict(go(p, cores) for p in wanted if p.stem in all_cores)
-
 @notebooks
-def test_runs(path, runs, capsys):
-    child = runs[path]
-    assert child.returncode != 'too late', f'still running after {seconds:.0f} s'
+def test_runs(path, built, start, record_property):
+    child = start(run, path, built[2]).finish(1800)
     assert child.returncode == 0, child.stderr[-6000:]
-    with capsys.disabled(): print(f' {path.stem}: {child.stdout.splitlines()[-1]} ', end='')
+    took, cpu = map(float, child.stdout.split()[-2:])
+    record_property('took', f'{took:.0f} s, {cpu:.0f} s of the processor')
+    assert cpu <= seconds
 
 @notebooks
 def test_title_and_promise(path):

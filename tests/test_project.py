@@ -3,7 +3,7 @@ import ast, json, os, re, shutil, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 import pytest
 from conftest import make_blobs, root, script
-from dec_tutorial.evaluation import read_records
+from dec_tutorial.records import read_records
 from test_command_line import schema
 import numpy as np
 
