@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 import numpy as np, torch, matplotlib.pyplot as plt
 from .data import DecError
-from .training import Callback, first_only
+from .scaling_out import first_only
+from .training import Callback
 from .sae import AutoEncoder, reconstruction_loss
 from .dec import get_recipe
 from .kl import Refresh, dec_loss, kmeans_start

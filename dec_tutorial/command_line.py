@@ -20,8 +20,8 @@ from sklearn.cluster import KMeans
 from .data import (DecError, Dataset, _user_path, as_image, atomic_path,
                                load_data, on_disk, part_files, scale_factor, set_theme,
                                show_samples, thinned)
-from .training import (Checkpoint, Rows, apply_chunked, first_only, pick_device,
-                                   precision_used, worker, workers)
+from .scaling_out import first_only, worker, workers
+from .training import Checkpoint, Rows, apply_chunked, pick_device, precision_used
 from .dec import DEC, job_key, method_name, show_training
 from .evaluation import flat, show_confidence, show_contingency, show_flat, show_top
 from .records import make_record, read_records, text_table, write_records

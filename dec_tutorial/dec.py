@@ -30,9 +30,10 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import (DecError, _off_torch, _user_path, atomic_path, check_offset, check_x,
                                mostly_mean, scale_factor)
-from .training import (Callback, Checkpoint, Diverged, Rows, Stage,
-                                   alike, apply_chunked, device_of, evaluating, first_only,
-                                   pick_device, precision, seeded, usual_defaults, worker, workers)
+from .scaling_out import alike, first_only, worker, workers
+from .training import (Callback, Checkpoint, Diverged, Rows, Stage, apply_chunked,
+                                   device_of, evaluating, pick_device, precision, seeded,
+                                   usual_defaults)
 from .sae import AutoEncoder, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution

@@ -9,6 +9,7 @@ from conftest import Child, files, run_script, small
 from dec_tutorial import command_line, data, dec, how_many, sae, training
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe, job_key
+from dec_tutorial.scaling_out import apart
 from dec_tutorial.training import Checkpoint, Stage
 
 tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8),
@@ -554,7 +555,7 @@ def in_a_group(what):
     mine = x[rank::2]
     if what == 'apart':
         if not rank:
-            with training.apart(): DEC(4, recipe=tiny, random_state=0).fit(x).save('alone')
+            with apart(): DEC(4, recipe=tiny, random_state=0).fit(x).save('alone')
     elif what == 'one':
         m = DEC.load('m.safetensors')
         if not rank: np.save('got.npy', m.predict(mine))
