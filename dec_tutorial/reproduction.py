@@ -141,7 +141,8 @@ def reproduce(
     ds:Dataset, # with classes
     seeds=(0, 1, 2),
     recipe:str='fast', # of DEC and its autoencoder
-    folder=None, # for records; None: the package's own, or dec_runs/quick
+    # for records; None: dec_runs/quick, or dec_runs/results, which begins with the package's own
+    folder=None,
     work=WORK, # folder for checkpoints
     quick:bool=False, # a few settings, and short training: to see it work
     command:str|None=None, # for the records
@@ -154,9 +155,10 @@ def reproduce(
         raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
     if recipe not in RECIPES:
         raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
-    folder = folder or ('dec_runs/quick' if quick else resources.files('dec_tutorial')/'results')
+    shipped = None if folder or quick else resources.files('dec_tutorial')/'results'
+    folder = folder or ('dec_runs/quick' if quick else 'dec_runs/results')
     item, work = WHAT[what], _out_folder(work)
-    cells = Cells(item.experiment, ds, _user_path(folder), command, _mark(ds, quick), say)
+    cells = Cells(item.experiment, ds, _user_path(folder), command, _mark(ds, quick), say, shipped)
     item.run(cells, seeds, recipe, work, quick)
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
 
@@ -169,8 +171,8 @@ def dec_reproduce(
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',
     quick:_arg('a few settings and short training', bool)=False,
-    out:_arg('folder for records and figures; default: the records that ship with the package, and '
-             'dec_runs', str)=None,
+    out:_arg('folder for records and figures; default: dec_runs, where records begin with those '
+             'that ship with the package', str)=None,
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
     try:

@@ -85,11 +85,15 @@ class Cells:
         command:str|None=None, # that makes them, for the records
         mark:str='', # for the end of the file's name
         say=None, # what to call with a word on each cell before it is run
+        begin=None, # a folder whose records it starts with, as long as it has no file of its own
     ):
         self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
         self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
+        self.begin = begin and begin/self.path.name
         self.records = self._read()
-    def _read(self): return read_records(self.path) if self.path.exists() else []
+    def _read(self):
+        there = next((f for f in (self.path, self.begin) if f and f.is_file()), None)
+        return read_records(there) if there else []
     def has(self, method, recipe, seed, params):
         return any((r['method'], r['recipe'], r['seed'],
                     r['params']) == (method, recipe, seed, params) for r in self.records)

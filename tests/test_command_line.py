@@ -14,6 +14,7 @@ from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.evaluation import flat
 from dec_tutorial.mistakes import MISTAKES
 from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
+from dec_tutorial.tables import Cells
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
 schema = ('experiment dataset n method acc nmi ari recipe seed iterations stop_reason '
@@ -434,6 +435,18 @@ def test_records_of_several_processes_add_up(tmp_path, blobs):
     records = json.loads((tmp_path/'o'/'toy_blobs.json').read_text())
     assert sorted(r['seed'] for r in records) == list(range(60))
     assert files(tmp_path/'o') == ['toy_blobs.json']
+
+def test_what_ships_is_a_beginning(tmp_path, blobs):
+    ds = load_data(blobs)
+    cell = lambda seed, **to: Cells('toy', ds, **to).once(lambda: (ds.y, {}), 'oracle', None, seed, {})
+    seeds = lambda folder: [r['seed'] for r in json.loads((folder/'toy_blobs.json').read_text())]
+    shipped, mine = tmp_path/'shipped', tmp_path/'mine'
+    cell(0, folder=shipped)
+    before = (shipped/'toy_blobs.json').read_bytes()
+    cell(0, folder=mine, begin=shipped)
+    assert not mine.exists()                                          # nothing was missing
+    for s in (1, 0, 2): cell(s, folder=mine, begin=shipped)
+    assert seeds(mine) == [0, 1, 2] and (shipped/'toy_blobs.json').read_bytes() == before
 
 def read_only():
     from dec_tutorial import tables
