@@ -41,7 +41,7 @@ def make_record(
         raise DecError(f"a record has no field {sorted(set(more) - set(keys))[0]!r}")
     versions = dict(python=platform.python_version(), torch=torch.__version__,
                     sklearn=sklearn.__version__, numpy=np.__version__, scipy=scipy.__version__,
-                    cpu=processor())
+                    cpu=processor(), threads=torch.get_num_threads())
     return (dict(experiment=experiment, dataset=dataset, n=int(n), method=method)
             | scores(y, labels) | keys | more
             | dict(versions=versions, date=datetime.date.today().isoformat()))
