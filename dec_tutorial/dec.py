@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'method_name', 'get_method', 'job_key',
-           'behind_pca', 'show_changes', 'show_training', 'compare_recipes']
+           'show_changes', 'show_training', 'compare_recipes']
 
 # %% ../nbs/06_dec.ipynb #fac9b82a
 import copy, copyreg, dataclasses, dis, hashlib, itertools, json, math, numbers, os, sys, time
@@ -24,7 +24,6 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from sklearn.base import (BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin,
                           TransformerMixin)
-from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -32,9 +31,8 @@ from .data import (DecError, _off_torch, _user_path, atomic_path, check_offset, 
                                mostly_mean, scale_factor)
 from .scaling_out import alike, first_only, worker, workers
 from .training import (Callback, Checkpoint, Diverged, Rows, Stage, apply_chunked,
-                                   device_of, evaluating, pick_device, precision, seeded,
-                                   usual_defaults)
-from .sae import AutoEncoder, finetune, pretrain_layerwise
+                                   evaluating, pick_device, precision, seeded, usual_defaults)
+from .sae import AutoEncoder, behind_pca, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
 from .kl import Batch, dec_loss, fit_clusters, kmeans_start
@@ -352,25 +350,6 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was dr
         raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or "
                        f"seed); delete it or name another file")
     return ck, seed
-
-# %% ../nbs/06_dec.ipynb #f700c228
-def behind_pca(
-    ae, # an autoencoder, after training
-    rows:Rows, # points, (n, d)
-)->float: # share of the variance: 0 if the same, below 0 if the network is ahead
-    """How much worse a network restores points than principal components do
-
-    As many of these as its code has numbers."""
-    most = max(1500, min(5000, 10**7//rows.d))                    # fewer, and components flatter
-    x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
-                            dtype=torch.float64).long().to(rows.device)]
-    x = x.to(device_of(ae, rows.device))
-    with torch.no_grad(), evaluating(ae):
-        error, width = (ae(x) - x).square().mean().item(), ae.encoder(x[:1]).shape[1]
-    x = x.cpu().numpy()
-    variance, p = float(x.var(0).mean()), min(width, *x.shape)
-    if not variance: return 0.
-    return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
 
 # %% ../nbs/06_dec.ipynb #cb9934d1
 def _check_autoencoder(ae, d):

@@ -12,7 +12,7 @@ import copy, io, itertools, math, numbers, os, signal, sys, threading, time, war
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-import numpy as np, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
+import numpy as np, torch, torch.distributed as dist, torch.nn as nn
 import matplotlib.pyplot as plt
 from fastcore.basics import patch, store_attr
 from scipy import sparse

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.baselines import SEC
 from dec_tutorial.data import Dataset, DecError
-from dec_tutorial.dec import DEC, behind_pca, get_recipe, job_key, show_training
+from dec_tutorial.dec import DEC, get_recipe, job_key, show_training
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots
@@ -29,7 +29,7 @@ from dec_tutorial.figures import generalizability
 from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.own_data import load_pictures, separation
-from dec_tutorial.sae import AutoEncoder
+from dec_tutorial.sae import AutoEncoder, behind_pca
 from dec_tutorial.seeing import Journey, TensorBoardLog
 from dec_tutorial.soft_assignment import ClusterLayer, soft_assign
 from dec_tutorial.tables import shared_start

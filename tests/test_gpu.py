@@ -7,9 +7,10 @@ from scipy import sparse
 from torch.utils import backend_registration
 from dec_tutorial import training
 from dec_tutorial.data import Dataset
-from dec_tutorial.dec import DEC, METHODS, Recipe, behind_pca
+from dec_tutorial.dec import DEC, METHODS, Recipe
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.images import for_pictures
+from dec_tutorial.sae import behind_pca
 from dec_tutorial.seeing import Journey, moving_map
 from dec_tutorial.training import Rows, Stage, apply_chunked, device_of
 
