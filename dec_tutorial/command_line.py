@@ -22,7 +22,8 @@ from .data import (DecError, Dataset, _user_path, as_image, atomic_path,
                                show_samples, thinned)
 from .scaling_out import first_only, worker, workers
 from .training import Checkpoint, Rows, apply_chunked, pick_device, precision_used
-from .dec import DEC, job_key, method_name, show_training
+from .dec import DEC, method_name, show_training
+from .jobs import job_key
 from .evaluation import flat, show_confidence, show_contingency, show_flat, show_top
 from .records import make_record, read_records, text_table, write_records
 

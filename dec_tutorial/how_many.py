@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
 from .data import DecError, check_x, on_disk, thinned
-from .dec import job_key
+from .jobs import job_key
 from .training import Checkpoint
 from .evaluation import contingency
 from .figures import generalizability

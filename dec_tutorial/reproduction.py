@@ -15,7 +15,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from .data import (_LOADERS, Dataset, DecError, _user_path, atomic_path, load_data,
                                set_theme)
-from .dec import RECIPES, job_key
+from .dec import RECIPES
+from .jobs import job_key
 from .records import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder
 from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points,

@@ -20,7 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.baselines import SEC
 from dec_tutorial.data import Dataset, DecError
-from dec_tutorial.dec import DEC, get_recipe, job_key, show_training
+from dec_tutorial.dec import DEC, get_recipe, show_training
+from dec_tutorial.jobs import job_key
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots

@@ -8,7 +8,8 @@ from scipy import sparse
 from conftest import Child, files, run_script, small
 from dec_tutorial import command_line, data, dec, how_many, sae, training
 from dec_tutorial.data import DecError
-from dec_tutorial.dec import DEC, Recipe, job_key
+from dec_tutorial.dec import DEC, Recipe
+from dec_tutorial.jobs import job_key
 from dec_tutorial.scaling_out import apart
 from dec_tutorial.training import Checkpoint, Stage
 
