@@ -176,7 +176,7 @@ def behind_pca(
     """How much worse a network restores points than principal components do
 
     As many of these as its code has numbers."""
-    most = max(1500, min(5000, 10**7//rows.d))                    # fewer, and components flatter
+    most = max(1500, min(5000, 10**7//rows.d))           # of fewer, components restore too well
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
     x = x.to(device_of(ae, rows.device))

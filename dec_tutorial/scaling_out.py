@@ -15,11 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from .data import DecError
 
 # %% ../nbs/32_scaling_out.ipynb #ad1e5ea1
-# DistributedDataParallel needs this; imported while a process group is there, it would hold the
-# group in default arguments for ever, whose threads then outlive Python: now and then an abort
+# DistributedDataParallel needs this. It has to be imported before there is a process group: its
+# default arguments would keep the group and its threads to the end of Python, which then may crash
 if dist.is_available(): import_module('torch.distributed.nn')
 
-_joined = ContextVar('joined', default=False)                        # inside a block of `workers`?
+_joined = ContextVar('joined', default=False)       # in a block of `workers`? Each thread its own
 _apart = ContextVar('apart', default=False)                            # inside a block of `apart`?
 
 @contextmanager

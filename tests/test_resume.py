@@ -1,5 +1,6 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
-import collections, copy, importlib, json, os, random, re, signal, socket, subprocess, sys, time, warnings
+import collections, copy, functools, importlib, json, os, random, re, signal, socket, subprocess, sys
+import threading, time, warnings
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pandas as pd, pytest, scipy.special, torch
@@ -288,6 +289,92 @@ def test_the_key_of_a_job_sees_what_objects_hold(one, two):
     key = lambda v: job_key(np.eye(3, dtype=np.float32), loss=reads(v))
     again = one if callable(one) or one is np or isinstance(one, torch.Generator) else copy.copy(one)
     assert key(one) == key(again) != key(two)
+
+def power(q, p=1): return q**p
+def wrapped(w):
+    @functools.wraps(torch.nn.functional.mse_loss)
+    def f(*a): return w*torch.nn.functional.mse_loss(*a)
+    return f
+class ByHand: # a decorator as a class
+    def __init__(self, f, w): functools.update_wrapper(self, f); self.f, self.w = f, w
+    def __call__(self, q): return self.w*self.f(q)
+class Doubled(float):
+    def __call__(self, q): return self*q
+class Added(float):
+    def __call__(self, q): return self + q
+def with_attribute(p):
+    def f(q): return q**f.p
+    f.p = p
+    return f
+def has(f): return type('Has', (), dict(f=f))
+def boxed(v): # repr would leave its middle out
+    a, box = np.zeros(5000), np.empty(1, object)
+    a[2500], box[0] = v, a
+    return box
+def two_parts(order):
+    parts = [('a', torch.nn.ReLU()), ('b', torch.nn.BatchNorm1d(2))]
+    return torch.nn.Sequential(collections.OrderedDict(parts[::order]))
+def frozen(yes):
+    torch.manual_seed(0)
+    return torch.nn.Linear(2, 2).requires_grad_(not yes)
+def as_property(f): return property(lambda self: 0, f)
+def thrice(*which):
+    a, b = Weighed(1.), Weighed(2.)
+    return [dict(a=a, b=b)[w] for w in which]
+partial, partialmethod = functools.partial, functools.partialmethod
+
+@pytest.mark.parametrize('one, two', [
+    (lambda: wrapped(1), lambda: wrapped(100)),
+    (lambda: wrapped(1), lambda: torch.nn.functional.mse_loss),
+    (lambda: torch.no_grad()(torch.nn.functional.relu), lambda: torch.nn.functional.relu),
+    (lambda: torch.vmap(power), lambda: torch.vmap(power, in_dims=1)),
+    (lambda: thrice(*'aba'), lambda: thrice(*'abb')),
+    (lambda: functools.update_wrapper(partial(power, p=2), power),
+     lambda: functools.update_wrapper(partial(power, p=3), power)),
+    (lambda: ByHand(power, 1), lambda: ByHand(power, 2)),
+    (lambda: has(partial(power, p=2)), lambda: has(partial(power, p=3))),
+    (lambda: has(partialmethod(power, p=2))(), lambda: has(partialmethod(power, p=3))()),
+    (lambda: has(Weighed(1.).__call__), lambda: has(Weighed(2.).__call__)),
+    (lambda: has(staticmethod(power)), lambda: has(classmethod(power))),
+    (lambda: has(as_property(lambda self, v: 1)), lambda: has(as_property(lambda self, v: 2))),
+    (lambda: torch.ones(2).mul, lambda: torch.zeros(2).mul), (lambda: {1: 2}.get, lambda: {1: 3}.get),
+    (lambda: np.eye(2).dot, lambda: (2*np.eye(2)).dot),
+    (lambda: lambda *q: sum(q), lambda: lambda q: sum(q)),
+    (lambda: lambda *q: len(q), lambda: lambda **q: len(q)),
+    (lambda: lambda a, b: b, lambda: lambda a, *b: b),
+    (lambda: two_parts(1), lambda: two_parts(-1)), (lambda: frozen(True), lambda: frozen(False)),
+    (lambda: with_attribute(2), lambda: with_attribute(3)), (lambda: Doubled(1), lambda: Added(1)),
+    (lambda: collections.defaultdict(int), lambda: collections.defaultdict(list)),
+    (lambda: {1: 2}, lambda: {'1': 2}), (lambda: b'a', lambda: '61'), (lambda: boxed(0), lambda: boxed(1)),
+    (lambda: np.zeros(1, [('a', 'i4'), ('b', 'i4')]), lambda: np.zeros(1, [('b', 'i4'), ('a', 'i4')])),
+    (lambda: np.ma.array([1e20], mask=[True]), lambda: np.ma.array([1e20]))], ids=range(28))
+def test_jobs_that_look_alike(one, two):
+    key = lambda v: job_key(np.eye(3, dtype=np.float32), loss=v)
+    assert key(one()) == key(one()) != key(two()) == key(two())
+
+@pytest.mark.parametrize('code', [
+    'def loss(q):\n    import my_module\n    return q*my_module.k',
+    'def loss(q):\n    from my_module import k\n    return q*k',
+    'def make():\n    import my_module\n    return lambda q: q*my_module.k\nloss = make()',
+    'import my_module\ndef loss(q, m=my_module): return q*m.k',
+    'import my_module\nclass Loss:\n    m = my_module\nloss = Loss()'])
+def test_a_module_of_the_user_in_any_place(tmp_path, monkeypatch, code):
+    (tmp_path/'my_module.py').write_text('k = 1')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'my_module', raising=False)
+    my_module = importlib.import_module('my_module')
+    exec(code, made := dict(__name__='of_the_user'))
+    key = lambda: job_key(np.eye(3, dtype=np.float32), loss=made['loss'])
+    before = key()
+    my_module.k = 2
+    assert key() != before
+    my_module.k = 1
+    assert key() == before
+
+def test_what_cannot_be_told_apart_is_refused():
+    for v in ((i for i in range(3)), threading.Lock()):
+        with pytest.raises(DecError, match='cannot be told from others'):
+            job_key(np.eye(3, dtype=np.float32), loss=v)
 
 def test_a_slow_disk_does_not_save_at_every_batch(tmp_path, monkeypatch):
     now, saves = [0.], []
