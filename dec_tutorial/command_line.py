@@ -21,9 +21,10 @@ from .data import (DecError, Dataset, _user_path, as_image, atomic_path,
                                load_data, on_disk, part_files, scale_factor, set_theme,
                                show_samples, thinned)
 from .scaling_out import first_only, worker, workers
-from .training import Checkpoint, Rows, apply_chunked, pick_device, precision_used
+from .jobs import Checkpoint, job_key
+from .machine import pick_device, precision_used
+from .training import Rows, apply_chunked
 from .dec import DEC, method_name, show_training
-from .jobs import job_key
 from .evaluation import flat, show_confidence, show_contingency, show_flat, show_top
 from .records import make_record, read_records, text_table, write_records
 

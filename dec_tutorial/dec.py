@@ -29,10 +29,10 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import (DecError, _user_path, atomic_path, check_offset, check_x,
                                mostly_mean, scale_factor)
-from .jobs import job_key
+from .jobs import Checkpoint, job_key
 from .scaling_out import alike, first_only, worker, workers
-from .training import (Callback, Checkpoint, Diverged, Rows, Stage, apply_chunked,
-                                   evaluating, pick_device, precision, seeded, usual_defaults)
+from .machine import evaluating, pick_device, precision, seeded, usual_defaults
+from .training import Callback, Diverged, Rows, Stage, apply_chunked
 from .sae import AutoEncoder, behind_pca, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -103,7 +103,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
-        # a name in METHODS; it fills the arguments whose comment has DEC's value ('DEC: …')
+        # a name in METHODS; it sets the arguments marked 'DEC: …' where you leave None
         method:str='DEC',
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
         update_interval:int|None=None, # mini-batches between two refreshes; None: the recipe's
@@ -173,6 +173,7 @@ def get_method(name:str)->dict: # arguments of DEC that differ from DEC's
 def _use(self:DEC):
     "The arguments that count: given ones, then the method's, then DEC's"
     given = vars(self)                        # not get_params: a subclass may take fewer arguments
+    # what stands further right wins
     return SimpleNamespace(**given | _USUAL | get_method(self.method)
                            | {n: v for n, v in given.items() if v is not None})
 
@@ -507,7 +508,7 @@ def _try_parts(self:DEC, rows, r, seed): # before an hour is spent on the autoen
 @patch
 def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was drawn, it is the job's
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
-    if not ck.path: ck = Checkpoint()                    # what forgets everything is new every time
+    if not ck.path: ck = Checkpoint()              # without a file: start with nothing, every time
     else: ck.done, ck.running = first_only(lambda: (ck.done, ck.running)) # if opened outside
     seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
             else ck.done['seed'])

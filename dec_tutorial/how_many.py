@@ -11,8 +11,7 @@ from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
 from .data import DecError, check_x, on_disk, thinned
-from .jobs import job_key
-from .training import Checkpoint
+from .jobs import Checkpoint, job_key
 from .evaluation import contingency
 from .figures import generalizability
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 import torch, torch.nn as nn
 from .data import Dataset, DecError
-from .training import seeded
+from .machine import seeded
 from .losses import Jitter
 from .dec import get_method
 from .members import METHODS

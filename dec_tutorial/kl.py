@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np, torch, torch.nn as nn
 from sklearn.cluster import KMeans
 from .data import DecError
-from .training import Callback, Checkpoint, Rows, Stage, Trainer, apply_chunked
+from .jobs import Checkpoint
+from .training import Callback, Rows, Stage, Trainer, apply_chunked
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
 

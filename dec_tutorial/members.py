@@ -10,7 +10,8 @@ __all__ = ['NOISE', 'Again', 'counted_means', 'Counting', 'narrow', 'equal_sizes
 from dataclasses import dataclass
 import numpy as np, torch, torch.nn as nn
 from sklearn.mixture import GaussianMixture
-from .training import Callback, Stage, seeded
+from .machine import seeded
+from .training import Callback, Stage
 from .sae import AutoEncoder, dropout
 from .dec import METHODS
 from .kl import dec_loss, kl_loss

@@ -12,7 +12,9 @@ import math
 from dataclasses import replace
 import torch, torch.nn as nn
 from sklearn.cluster import KMeans
-from .training import Checkpoint, Rows, pick_device, precision
+from .jobs import Checkpoint
+from .machine import pick_device, precision
+from .training import Rows
 from .sae import AutoEncoder, dropout
 from .kl import kl_loss, kmeans_start
 from .dec import DEC

@@ -14,8 +14,8 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
 from .data import DecError, Dataset, _user_path, load_data
-from .training import (BatchStream, Rows, Stage, Trainer, apply_chunked, pick_device,
-                                   precision, precision_used)
+from .machine import pick_device, precision, precision_used
+from .training import BatchStream, Rows, Stage, Trainer, apply_chunked
 from .sae import AutoEncoder, finetune, train_pair
 from .soft_assignment import ClusterLayer
 from .dec import DEC

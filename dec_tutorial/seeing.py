@@ -13,7 +13,8 @@ from matplotlib.colors import to_hex
 from scipy import sparse
 from sklearn.decomposition import PCA
 from .data import DecError, as_image
-from .training import Callback, Rows, apply_chunked, precision
+from .machine import precision
+from .training import Callback, Rows, apply_chunked
 from .dec import show_changes
 from .evaluation import dots, flat
 

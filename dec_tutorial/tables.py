@@ -19,9 +19,9 @@ from filelock import FileLock
 from sklearn.cluster import KMeans
 from . import __version__
 from .data import Dataset, scale_factor
-from .training import Checkpoint, precision_used
+from .jobs import Checkpoint, job_key
+from .machine import precision_used
 from .dec import DEC, RECIPES, get_method, get_recipe
-from .jobs import job_key
 from .evaluation import cluster_accuracy
 from .records import make_record, mean_sd, read_records, write_records
 from .command_line import _out_folder

@@ -11,7 +11,7 @@ import pytest, torch
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from dec_tutorial import training
+from dec_tutorial import machine
 
 aten = torch.ops.aten
 reading = {aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default,
@@ -79,7 +79,7 @@ device = torch.device('pretended', 0)
 torch.set_num_threads(1)                                    # small matrices, and much else to do
 
 torch.cuda.get_device_name = lambda *_: 'none, pretended'
-real = training.pick_device
+real = machine.pick_device
 def pick_device(kind='auto'): return device if str(kind) in ('auto', 'cuda') else real(kind)
 for m in [m for n, m in sys.modules.items() if n.startswith('dec_tutorial')]:
     if getattr(m, 'pick_device', None) is real: m.pick_device = pick_device

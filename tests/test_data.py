@@ -15,7 +15,8 @@ from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_o
                                hog_colour, load_data, scale_factor, show_samples)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.sae import AutoEncoder
-from dec_tutorial.training import Checkpoint, Rows, Stage
+from dec_tutorial.jobs import Checkpoint
+from dec_tutorial.training import Rows, Stage
 
 rng = np.random.default_rng(0)
 brief = lambda v: re.sub(r'\s+', ' ', str(v))[:50]

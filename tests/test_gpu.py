@@ -12,7 +12,8 @@ from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.images import for_pictures
 from dec_tutorial.sae import behind_pca
 from dec_tutorial.seeing import Journey, moving_map
-from dec_tutorial.training import Rows, Stage, apply_chunked, device_of
+from dec_tutorial.machine import device_of
+from dec_tutorial.training import Rows, Stage, apply_chunked
 
 pretended = sys.modules.get('pretended_gpu')
 gpu = pytest.mark.skipif(not (torch.cuda.is_available() or pretended), reason='needs a GPU')

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 import pytest, yaml
 from conftest import root
-from dec_tutorial.training import has_fast_bf16
+from dec_tutorial.machine import has_fast_bf16
 
 nbs = sorted((root/'nbs').glob('*.ipynb'))
 # of one core: others are twice as slow, and one without units for bfloat16 takes several times as

@@ -10,7 +10,9 @@ from dec_tutorial.data import load_data, on_disk, scale_factor
 from dec_tutorial.evaluation import cluster_accuracy, flat
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.performance import in_turn, our_ae_step, products
-from dec_tutorial.training import Callback, Checkpoint, Diverged, Rows, Stage, Trainer, has_fast_bf16
+from dec_tutorial.jobs import Checkpoint
+from dec_tutorial.machine import has_fast_bf16
+from dec_tutorial.training import Callback, Diverged, Rows, Stage, Trainer
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),
               cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)

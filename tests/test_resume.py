@@ -12,7 +12,8 @@ from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.jobs import job_key
 from dec_tutorial.scaling_out import apart
-from dec_tutorial.training import Checkpoint, Stage
+from dec_tutorial.jobs import Checkpoint
+from dec_tutorial.training import Stage
 
 tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8),
               cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform',
