@@ -38,7 +38,7 @@ def _read_by(f): # name -> global that a function reads, also out of modules of 
     names = {n for c in codes for n in c.co_names}
     there = {n: f.__globals__.get(n) for op, n in found if op in ('LOAD_GLOBAL', 'LOAD_NAME')}
     there |= {n: sys.modules.get(n) for op, n in found if op == 'IMPORT_NAME'}
-    done = set()
+    done = set()                     # a module of the user's gives way to what is read out of it
     while m := next((n for n in sorted(there) if isinstance(there[n], ModuleType)
                      and not _known(there[n].__name__) and n not in done), None):
         done.add(m)

@@ -257,6 +257,7 @@ def step(self:Trainer):
     for g in self.opt.param_groups:
         g['lr'] = lr * g['rate']
         if 'momentum' in g: g['momentum'] = momentum
+    # of several workers each takes its share; alone, this is self.stream[self.t]
     loss = self.loss_func(self.stream[self.t].chunk(self.world)[self.rank])
     self.opt.zero_grad()
     loss.backward()
@@ -267,7 +268,7 @@ def step(self:Trainer):
 # %% ../nbs/01_training.ipynb #ed2d5bbd
 @patch
 def log(self:Trainer, bar):
-    "Note the mean loss since the last note; stop at once if it is not a number"
+    "Note the mean loss since the last note; stop if it is not a number"
     since = self.t - (self.history[-1][0] if self.history else 0)
     if not since: return
     if self.world > 1: dist.all_reduce(self.total)
