@@ -512,7 +512,7 @@ def hog_colour(
 )->np.ndarray: # (1428,)
     """HOG and a coarse colour map of a picture (paper: section 4.1)
 
-    Which numbers exactly is our reading."""
+    The authors' 1428 numbers, but for two steps of scikit-image's HOG (page 00)."""
     try: from skimage import color, feature
     except ImportError as e:
         raise DecError("the features of STL-10 need scikit-image; run pip install "

@@ -201,9 +201,9 @@ def bench(
                          device='cpu' if device.type == 'cpu'
                          else torch.cuda.get_device_name(device)))
     full, part = products(device=device), products(DIMS, dtype=dtype, device=device)
-    whole = products(DIMS, 4096, dtype, False, device)
+    whole, last = (m and products(DIMS, m, dtype, False, device) for m in (4096, n % 4096))
     some = max(3, rounds//20)
-    many = lambda: [whole() for _ in range(-(-n//4096))]
+    many = lambda: [*(whole() for _ in range(n//4096)), last and last()]
     race('ae_step_float32', our_ae_step(x, 'float32', device), full, 'float32')
     race('ae_step_auto', our_ae_step(x, 'auto', device), products(dtype=dtype, device=device), auto)
     kl, refresh, encode, start = our_clusters(x, 'auto', device)
