@@ -260,17 +260,23 @@ def against(
                                for a, b in pairs]))
     return sorted(rows, key=lambda r: -r['mean'])
 
+# %% ../nbs/14_ablations.ipynb #9c732cd4
 def _batches(records): # of the KL phase, mean over seeds
     n = [r.get('iterations') for r in records]
-    return '–' if None in n else f'{np.mean(n):.0f}'
+    return '–' if None in n or not n else f'{np.mean(n):.0f}'
 
 def variant_rows(records:list)->list: # of against, without what is only for the plot
     "The log table"
-    base = [r for r in records if r['method'] == 'DEC']
-    return ([dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0', batches=_batches(base),
-                  ACC=mean_sd(r['acc'] for r in base), seeds=len(base))]
-            + [{k: v for k, v in r.items() if k not in ('mean', 'diff', 'same')}
-               for r in against(records)])
+    def row(name, method, Δ):
+        mine = [r for r in records if r['method'] == method]
+        return dict(group='', change=name, ΔACC=Δ, ΔNMI=Δ, batches=_batches(mine),
+                    ACC=mean_sd(r['acc'] for r in mine), seeds=len(mine))
+    rows = [{k: v for k, v in r.items() if k not in ('mean', 'diff', 'same')}
+            for r in against(records)]
+    shown = {'DEC', *(r['change'] for r in rows)}                 # the others have no DEC beside them
+    return [row('none: DEC', 'DEC', '0'), *rows,
+            *(row(m, m, '–') for m in dict.fromkeys(r['method'] for r in records)
+              if m not in shown)]
 
 # %% ../nbs/14_ablations.ipynb #f2df1f8e
 def _in_points(ax, low, high): # an axis of differences

@@ -147,7 +147,8 @@ def reproduce(
     work=WORK, # folder for checkpoints
     quick:bool=False, # a few settings, and short training: to see it work
     command:str|None=None, # for the records
-    say=None, # what to call with a word on each cell before it is run
+    say=None, # what to call with the line of each cell before it is run
+    only:str='', # run only cells whose lines have all of this, like 'DEC, seed 1'
 )->list: # the records of the experiment, of this recipe
     "Run what is missing of a table or figure, and return all of it"
     if what not in WHAT:
@@ -159,8 +160,12 @@ def reproduce(
     shipped = None if folder or quick else resources.files('dec_tutorial')/'results'
     folder = folder or ('dec_runs/quick' if quick else 'dec_runs/results')
     item, work = WHAT[what], _out_folder(work)
-    cells = Cells(item.experiment, ds, _user_path(folder), command, _mark(ds, quick), say, shipped)
+    cells = Cells(item.experiment, ds, _user_path(folder), command, _mark(ds, quick), say, shipped,
+                  only)
     item.run(cells, seeds, recipe, work, quick)
+    if not any(cells.known.values()):
+        raise DecError(f"{what} has no cell with {only!r}; its cells are like "
+                       f"{next(reversed(cells.known))!r}")
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
 
 # %% ../nbs/13_reproduction.ipynb #a012d92f
@@ -174,6 +179,8 @@ def dec_reproduce(
     quick:_arg('a few settings and short training', bool)=False,
     out:_arg('folder for records and figures; default: dec_runs, where records begin with those '
              'that ship with the package', str)=None,
+    only:_arg('run only the cells whose lines, as printed when they begin, have these words, with '
+              'commas between; then draw no figure', str)='',
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
     try:
@@ -184,13 +191,13 @@ def dec_reproduce(
                        f"0,1,2, not {seeds!r}") from None
     for name in str(data).split(','):
         words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
-                 + (['--quick'] if quick else []))
+                 + (['--quick'] if quick else []) + (['--only', only] if only else []))
         ds = load_data(name)
         records = reproduce(what, ds, numbers, recipe, out, quick=quick,
                             command=shlex.join(map(str, words)),
-                            say=lambda cell: print(f'{name}: {cell}', file=sys.stderr))
+                            say=lambda cell: print(f'{name}: {cell}', file=sys.stderr), only=only)
         print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
-        if WHAT[what].draw:
+        if WHAT[what].draw and not only:
             path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
             with plt.rc_context(), atomic_path(path) as tmp:
                 set_theme()

@@ -87,17 +87,24 @@ class Cells:
         mark:str='', # for the end of the file's name
         say=None, # what to call with a word on each cell before it is run
         begin=None, # a folder whose records it starts with, as long as it has no file of its own
+        only:str='', # run only cells whose line has all of this, parts with commas between
     ):
         self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
+        self.only, self.known = set(only.split(', ')) - {''}, {}    # line -> is it to be run?
         self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
         self.begin = begin and begin/self.path.name
         self.records = self._read()
     def _read(self):
         there = next((f for f in (self.path, self.begin) if f and f.is_file()), None)
         return read_records(there) if there else []
-    def has(self, method, recipe, seed, params):
-        return any((r['method'], r['recipe'], r['seed'],
-                    r['params']) == (method, recipe, seed, params) for r in self.records)
+    def line(self, method, recipe, seed, params): # a cell in words
+        return ', '.join([method, recipe or 'no recipe', f'seed {seed}',
+                          *(f"{k}={'none' if v in ('', None) else v}" for k, v in params.items())])
+    def missing(self, *cell): # method, recipe, seed, params: wanted, and not there?
+        line = self.line(*cell)
+        self.known[line] = self.only <= set(line.split(', '))
+        return self.known[line] and all((r['method'], r['recipe'], r['seed'], r['params']) != cell
+                                        for r in self.records)
 
 # %% ../nbs/11_tables.ipynb #428f506b
 @patch
@@ -108,11 +115,10 @@ def once(self:Cells,
     method:str, recipe:str|None, seed:int, params:dict,
     ds:Dataset|None=None, # the sample it was run on; None: the data set
 ):
-    "Run a cell unless it is there"
-    if self.has(method, recipe, seed, params): return
+    "Run a cell unless it is there, or not wanted"
+    if not self.missing(method, recipe, seed, params): return
     _out_folder(self.path.parent)                      # can it be written? Said before the work
-    if self.say: self.say(', '.join([method, recipe or 'no recipe', f'seed {seed}',
-                                     *(f'{k}={v!r}' for k, v in params.items())]))
+    if self.say: self.say(self.line(method, recipe, seed, params))
     start = time.perf_counter()
     labels, more = run()
     ds, measured = ds or self.ds, more.pop('measured', {})
@@ -124,7 +130,7 @@ def once(self:Cells,
     record = make_record(self.experiment, ds.name, len(labels), method, ds.y, labels, **fields)
     with _one_writer(self.path):
         self.records = self._read()                        # another process may have added some
-        if self.has(method, recipe, seed, params): return
+        if not self.missing(method, recipe, seed, params): return
         self.records.append(record | (dict(measured=measured) if measured else {}))
         write_records(self.records, self.path)
 
@@ -159,7 +165,7 @@ def spectral_cells(
         for v in values:
             est = cls(cells.ds.n_classes, random_state=0).set_params(**{cls._param: v})
             method, params = name.format(cls.__name__), more | {cls._param: v}
-            todo = [s for s in seeds if not cells.has(method, recipe, s, params)]
+            todo = [s for s in seeds if cells.missing(method, recipe, s, params)]
             if not todo: continue
             # both take what they need of it
             if near is None: x = points()[pick]; near = neighbours(x, 5)
