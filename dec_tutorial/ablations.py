@@ -273,7 +273,7 @@ def variant_rows(records:list)->list: # of against, without what is only for the
                     ACC=mean_sd(r['acc'] for r in mine), seeds=len(mine))
     rows = [{k: v for k, v in r.items() if k not in ('mean', 'diff', 'same')}
             for r in against(records)]
-    shown = {'DEC', *(r['change'] for r in rows)}                 # the others have no DEC beside them
+    shown = {'DEC', *(r['change'] for r in rows)}           # the others lack a DEC of their seed
     return [row('none: DEC', 'DEC', '0'), *rows,
             *(row(m, m, '–') for m in dict.fromkeys(r['method'] for r in records)
               if m not in shown)]
