@@ -32,9 +32,7 @@ def get_recipe(recipe: typing.Any) -> Recipe: ...
 class DEC(sklearn.base.ClassNamePrefixFeaturesOutMixin, sklearn.base.ClusterMixin, sklearn.base.TransformerMixin, sklearn.base.BaseEstimator):
     autoencoder_: typing.Any
     callbacks_: typing.Any
-    cluster: typing.Any
     cluster_centers_: typing.Any
-    head: typing.Any
     history_: typing.Any
     k_curve_: typing.Any
     kmeans_labels_: typing.Any
@@ -44,8 +42,6 @@ class DEC(sklearn.base.ClassNamePrefixFeaturesOutMixin, sklearn.base.ClusterMixi
     momentum_: typing.Any
     n_clusters_: typing.Any
     n_iter_: typing.Any
-    network: typing.Any
-    own_: typing.Any
     recipe_: typing.Any
     reconstruction_: typing.Any
     scale_: typing.Any
@@ -54,8 +50,6 @@ class DEC(sklearn.base.ClassNamePrefixFeaturesOutMixin, sklearn.base.ClusterMixi
     soft_sizes_: typing.Any
     start_codes_: typing.Any
     stop_reason_: typing.Any
-    train_rows: typing.Any
-    update_interval: typing.Any
     def __init__(self, n_clusters: int | str = ..., *, method: str = ..., recipe: str | Recipe = ..., update_interval: int | None = ..., tol: float | None = ..., ae_iter: int | None = ..., max_iter: int | None = ..., backprop: bool = ..., train_centroids: bool | None = ..., keep_decoder: bool | None = ..., loss: typing.Any = ..., target: typing.Any = ..., assign: typing.Any = ..., start: typing.Any = ..., cluster: dec_tutorial.training.Stage | None = ..., network: typing.Any = ..., head: typing.Any = ..., augment: typing.Any = ..., alpha: float = ..., n_init: int = ..., random_state: typing.Any = ..., device: str = ..., precision: str = ..., train_rows: int | None = ..., autoencoder: dec_tutorial.sae.AutoEncoder | None = ..., callbacks: typing.Any = ..., checkpoint: typing.Any = ...) -> None: ...
     def transform(self, X: typing.Any) -> typing.Any: ...
     def fit_autoencoder(self, X: typing.Any, y: typing.Any = ..., more: typing.Any = ...) -> DEC: ...

@@ -14,6 +14,7 @@ from dec_tutorial import data
 from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_offset, check_x, check_y,
                                hog_colour, load_data, scale_factor, show_samples)
 from dec_tutorial.dec import DEC, RECIPES, Recipe
+from dec_tutorial.model_file import _seal
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.jobs import Checkpoint
 from dec_tutorial.training import Rows, Stage
@@ -813,9 +814,10 @@ def parts(fitted, tmp_path):
     with safe_open(tmp_path/'good.safetensors', 'pt') as f:
         header = json.loads(f.metadata()['dec_tutorial'])
         arrays = {k: f.get_tensor(k) for k in f.keys()}
-    def load(header, arrays, text=None):
-        save_file({k: v.contiguous() for k, v in arrays.items()}, tmp_path/'m.safetensors',
-                  {'dec_tutorial': text or json.dumps(header)})
+    def load(header, arrays, text=None): # sealed anew, as by someone who wishes ill
+        text, arrays = text or json.dumps(header), {k: v.contiguous() for k, v in arrays.items()}
+        save_file(arrays, tmp_path/'m.safetensors', dict(dec_tutorial=text,
+                                                         seal=_seal(text, arrays)))
         return DEC.load(tmp_path/'m.safetensors', device='cpu')
     return header, arrays, load
 
@@ -884,16 +886,34 @@ def test_a_wrong_device_is_not_the_files_fault(fitted, tmp_path):
     with pytest.raises(DecError, match='device') as e: DEC.load(tmp_path/'m', device='gpu')
     assert 'changed' not in str(e.value)
 
-def test_fuzzed_headers(fitted, tmp_path): # a sentence, or a model that works
-    f, r, loaded = tmp_path/'m.safetensors', np.random.default_rng(3), 0
+def test_no_turned_bit_goes_unnoticed(fitted, tmp_path):
+    f, r = tmp_path/'m.safetensors', np.random.default_rng(3)
     fitted.save(f); raw = f.read_bytes()
     length = 8 + struct.unpack('<Q', raw[:8])[0]
+    for i in range(300): # in the header, and in the arrays
+        b = bytearray(raw)
+        b[int(r.integers(length) if i%2 else r.integers(length, len(raw)))] ^= 1 << int(r.integers(8))
+        f.write_bytes(b)
+        with pytest.raises(DecError) as e: DEC.load(f, device='cpu')
+        assert str(f) in str(e.value) and '\n' not in str(e.value)
+
+def test_forged_headers(parts): # a sentence, or a model that works
+    header, arrays, load = parts
+    text, r, loaded = json.dumps(header), np.random.default_rng(3), 0
     for _ in range(150):
-        b = bytearray(raw); b[int(r.integers(length))] ^= 1 << int(r.integers(7)); f.write_bytes(b)
-        try: q = DEC.load(f, device='cpu').predict_proba(X); loaded += 1
-        except DecError as e: assert str(f) in str(e) and '\n' not in str(e)
+        i = int(r.integers(len(text)))
+        forged = text[:i] + chr(ord(text[i]) ^ 1 << int(r.integers(7))) + text[i + 1:]
+        try: q = load(None, arrays, forged).predict_proba(X); loaded += 1
+        except DecError as e: assert 'm.safetensors' in str(e) and '\n' not in str(e)
         else: assert q.shape == (60, 3) and np.isfinite(q).all()
     assert 0 < loaded < 150
+
+def test_a_file_without_a_seal_or_of_before(parts, tmp_path):
+    header, arrays, load = parts
+    assert refused(lambda: load(header | dict(format=6), arrays), 'format 6 instead of 7')
+    save_file({k: v.contiguous() for k, v in arrays.items()}, tmp_path/'m.safetensors',
+              dict(dec_tutorial=json.dumps(header)))
+    assert refused(lambda: DEC.load(tmp_path/'m.safetensors'), 'numbers that are not the ones')
 
 def test_tensors_of_every_kind_and_masks():
     for t in (torch.rand(4, 3, dtype=torch.bfloat16), torch.rand(4, 3, requires_grad=True),
