@@ -504,22 +504,24 @@ def _try_parts(self:DEC, rows, r, seed): # before an hour is spent on the autoen
 @patch
 def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was drawn, it is the job's
     ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
-    if not ck.path: ck = Checkpoint()              # without a file: start with nothing, every time
-    else: ck.done, ck.running = first_only(lambda: (ck.done, ck.running)) # if opened outside
-    seed = (self._draw_seed() if self.random_state is not None or 'seed' not in ck.done
-            else ck.done['seed'])
-    if ck.path and self.random_state is None: ck.done['seed'] = seed
-    if not (ck.path and ck.check): return ck, seed
-    use = vars(self._use)
-    further |= {n: use[n] for n, v in _USUAL.items() if n != 'alone' and use[n] != v}
-    key = job_key(x, recipe=dataclasses.asdict(r), k=self.n_clusters if self.n_clusters == 'auto'
-                  else int(self.n_clusters), alpha=self.alpha, backprop=self.backprop,
-                  n_init=self.n_init, seed=seed, precision=self.precision, rows=self.train_rows,
-                  autoencoder=self.autoencoder, **further)
-    if ck.done.setdefault('key', key) != key:
+    if not ck.path: return Checkpoint(), self._draw_seed()     # start with nothing, every time
+    ck.done, ck.running = first_only(lambda: (ck.done, ck.running))             # if opened outside
+    drawn = self.random_state is None
+    seed = ck.done['seed'] if drawn and 'seed' in ck.done else self._draw_seed()
+    if drawn: ck.done['seed'] = seed
+    if ck.check and ck.done.setdefault('key', key := self._job(x, r, seed, further)) != key:
         raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or "
                        f"seed); delete it or name another file")
     return ck, seed
+
+@patch
+def _job(self:DEC, x, r, seed, further): # its key
+    use, k = vars(self._use), self.n_clusters
+    own = {n: use[n] for n, v in _USUAL.items() if n != 'alone' and use[n] != v}
+    return job_key(x, recipe=dataclasses.asdict(r), k=k if k == 'auto' else int(k),
+                   alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed,
+                   precision=self.precision, rows=self.train_rows, autoencoder=self.autoencoder,
+                   **further, **own)
 
 # %% ../nbs/37_dec.ipynb #1f7ec7c1
 @patch
@@ -559,12 +561,11 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck): # network, phases, seconds
                         phases=[dict(name=t.name, history=t.history) for t in phases])
         if last and not best: raise error
         if last or worse and not error:
-            warnings.warn(f"half the rate made it worse "
-                          f"({'the loss blew up' if error else f'{behind:.0%}'}), so the "
-                          f"autoencoder from before is kept; give it more batches (ae_iter) or a "
-                          f"higher rate, for clusters made from its codes mean little" if worse else
-                          f"{_poor(best['behind'])}, at four rates; clusters made from its codes "
-                          f"mean little")
+            how = 'the loss blew up' if error else f'{behind:.0%}'
+            why = (f"half the rate made it worse ({how}), so the autoencoder from before is kept; "
+                   f"give it more batches (ae_iter) or a higher rate, for" if worse else
+                   f"{_poor(best['behind'])}, at four rates;")
+            warnings.warn(f'{why} clusters made from its codes mean little')
             ae.load_state_dict(best['weights'])
             return ae, [SimpleNamespace(**p) for p in best['phases']], spent
         warnings.warn(f'{error or _poor(behind)}; the autoencoder starts again at half the rate')
