@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['DIMS', 'products', 'in_turn', 'our_ae_step', 'our_clusters', 'naive_ae_step', 'step_by_hand', 'clustpy_steps',
-           'bench', 'whole_race', 'dec_bench', 'Peak', 'cost', 'random_csr']
+           'bench', 'whole_race', 'dec_bench', 'precision_cells', 'precision_rows', 'Peak', 'cost', 'random_csr']
 
 # %% ../nbs/31_performance.ipynb #4db522fa
 import contextlib, importlib.util, io, itertools, os, statistics, threading, time
+from functools import cache
 from pathlib import Path
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from scipy import sparse
@@ -21,8 +22,10 @@ from .soft_assignment import ClusterLayer
 from .dec import DEC
 from .kl import fit_clusters, kmeans_start
 from .evaluation import cluster_accuracy
-from .records import text_table, write_records
+from .records import mean_sd, text_table, write_records
 from .command_line import _arg, _command, _out_folder
+from .tables import (QUICK, Cells, as_cell, autoencoder_labels, kl_phase,
+                                 shared_start)
 
 # %% ../nbs/31_performance.ipynb #662b4b8d
 DIMS = (784, 500, 500, 2000, 10)                                 # MNIST through the paper's encoder
@@ -306,6 +309,34 @@ def dec_bench(
                       for r in rows] if race
                      else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
     if json: write_records(rows, json)
+
+# %% ../nbs/31_performance.ipynb #32243b5c
+def precision_cells(cells:Cells, seeds, recipe:str, work, quick:bool=False):
+    "The same runs with products in float32, and in what 'auto' comes to on this machine"
+    for s, kind in itertools.product(seeds, ('float32', 'auto')):
+        start = cache(lambda: shared_start(cells.ds, recipe, s, work, precision=kind,
+                                           **QUICK if quick else {}))
+        args = recipe, s, dict(products=kind)
+        cells.once(lambda: autoencoder_labels(start()[0]), 'AE+k-means', *args)
+        cells.once(lambda: as_cell(kl_phase(*start(), cells.ds.x)), 'DEC', *args)
+        if start.cache_info().currsize: start()[1].clear()
+
+def precision_rows(records:list)->list: # a row for each kind of products, and their difference
+    "ACC, reconstruction error and seconds, and how far apart they are, paired over seeds"
+    by = {(r['method'], r['params']['products'], r['seed']): r for r in records}
+    def row(products, of): # of: (method, key) -> a number for each seed
+        error = of('DEC', 'reconstruction')
+        return dict(products=products, **{m: mean_sd(of(m, 'acc')) for m in ('AE+k-means', 'DEC')},
+                    reconstruction=f'{np.mean(error):.5f}' if error else '–',
+                    seconds=mean_sd(of('DEC', 'seconds'), 0, 1), seeds=len(error))
+    def own(kind):
+        return lambda m, key: [r[key] for (n, k, _), r in by.items() if (n, k) == (m, kind)]
+    def gain(m, key):
+        return [r[key] - by[m, 'float32', s][key] for (n, k, s), r in by.items()
+                if (n, k) == (m, 'auto') and (m, 'float32', s) in by]
+    used = {r['precision'] for r in records if r['params']['products'] == 'auto'}
+    return [row('float32', own('float32')), row(f"auto ({', '.join(map(str, used))})", own('auto')),
+            row('difference', gain)]
 
 # %% ../nbs/31_performance.ipynb #08ab3ec1
 class Peak:

@@ -32,6 +32,7 @@ from .compare import (family_cells, family_rows, jitter_cells, jitter_rows,
 from .figures import (fig3_cells, fig3_rows, fig4_cells, fig4_rows, fig5_cells,
                                   fig5_rows, fig6_cells, fig6_rows, overfit_cells, overfit_rows,
                                   show_fig3, show_fig4, show_fig5, show_fig6, show_overfit)
+from .performance import precision_cells, precision_rows
 
 # %% ../nbs/13_reproduction.ipynb #3b811ee8
 def _change(recipe, *parts, **kw):
@@ -121,6 +122,7 @@ WHAT = dict(
     overfit=Item('overfit', overfit_cells, _only(overfit_rows), _only(show_overfit)),
     graphs=Item('graphs', graph_cells, _only(by_points), _only(show_points)),
     details=Item('details', details_cells, _only(details_rows)),
+    precision=Item('precision', precision_cells, _only(precision_rows)),
     ablations=Item('ablations', _variants(ABLATIONS), _only(variant_rows), _only(show_forest)),
     widths=Item('widths', _variants(WIDTHS), _only(width_rows), _only(show_widths)),
     mistakes=Item('mistakes', _variants(MISTAKES), _only(variant_rows), _only(show_forest)),
@@ -172,7 +174,8 @@ def reproduce(
 @_command
 def dec_reproduce(
     what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, overfit, graphs, details, '
-              'ablations, widths, mistakes, combining, family, jitter or sizes', str, opt=False),
+              'precision, ablations, widths, mistakes, combining, family, jitter or sizes', str,
+              opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -20,7 +20,7 @@ from sklearn.cluster import KMeans
 from . import __version__
 from .data import Dataset, scale_factor
 from .jobs import Checkpoint, job_key
-from .machine import precision_used
+from .machine import device_of, precision_used
 from .dec import DEC, RECIPES, get_method, get_recipe
 from .evaluation import cluster_accuracy
 from .records import make_record, mean_sd, read_records, write_records
@@ -233,22 +233,24 @@ def kl_phase(
     own.clear()
     return dec
 
+def _computed(dec, net): # where, how, and in how many seconds
+    device = device_of(net, 'cpu')
+    return dict(device=device.type, precision=precision_used(dec.precision, device),
+                seconds=round(sum(dec.seconds_.values()), 1))
+
 def as_cell(
     dec:DEC, # fitted
 )->tuple: # labels, (n,), and fields for a record
     "A finished run, as `Cells` want it"
-    device = dec.layer_.mu.device
     return dec.labels_, dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_,
-                             reconstruction=dec.reconstruction_, device=device.type,
-                             precision=precision_used(dec.precision, device),
-                             seconds=round(sum(dec.seconds_.values()), 1))
+                             reconstruction=dec.reconstruction_, **_computed(dec, dec.layer_))
 
 def autoencoder_labels(
     begun:DEC, # of shared_start
 )->tuple: # labels, (n,), and fields for a record
     "AE + k-means, as a cell"
     return begun.kmeans_labels_, dict(reconstruction=begun.reconstruction_,
-                                      seconds=round(sum(begun.seconds_.values()), 1))
+                                      **_computed(begun, begun.autoencoder_))
 
 # %% ../nbs/11_tables.ipynb #56f5a143
 def dec_cells(

@@ -12,6 +12,7 @@ from dec_tutorial import command_line
 from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.evaluation import flat
+from dec_tutorial.machine import precision_used
 from dec_tutorial.mistakes import MISTAKES
 from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
 from dec_tutorial.tables import Cells
@@ -380,7 +381,8 @@ def test_not_enough_memory_is_said(cli, tmp_path, blobs, how):
     ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']),
     ('overfit', ['5', '10']),
     ('graphs', ['SEC, μ = 10⁻⁸', 'SEC, μ = 1', 'LDMGI, λ = 10⁻⁸', 'LDMGI, λ = 1']),
-    ('details', ['none', *KL_CHANGES, *AE_CHANGES])])
+    ('details', ['none', *KL_CHANGES, *AE_CHANGES]),
+    ('precision', ['float32', f"auto ({precision_used('auto')})", 'difference'])])
 def test_reproduce(cli, tmp_path, blobs, what, rows):
     run = lambda: cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0,1', '--quick',
                       '--out', 'o', *(['--recipe', 'authors'] if what == 'details' else []))
@@ -389,12 +391,14 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
     path = next((tmp_path/'o').glob('*.json'))
     mark = path.stem.split('blobs')[1]           # figures of other points or short runs are others
-    drawn = [] if what in ('table2', 'table3', 'details') else [f'{what}-blobs-fast{mark}.png']
+    drawn = ([] if what in ('table2', 'table3', 'details', 'precision')
+             else [f'{what}-blobs-fast{mark}.png'])
     assert (files(tmp_path/'o') == drawn + [path.name]
             and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
     methods = (dict(table2=rows, fig2=rows, table3=rows, table4=rows, fig4=['AE+k-means'],
-                    graphs=['SEC', 'LDMGI'], details=['AE+k-means', 'DEC']).get(what, ['DEC']))
+                    graphs=['SEC', 'LDMGI'], details=['AE+k-means', 'DEC'],
+                    precision=['AE+k-means', 'DEC']).get(what, ['DEC']))
     assert {r['method'] for r in records} == set(methods)
     assert ({r['seed'] for r in records} == {0, 1}
             and {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)})
