@@ -89,9 +89,10 @@ def _blank(h): # the network of a header, without memory for sizes that a damage
         return _part(h['network'])(h['d'], h['recipe']['dims'], **_shape(h))
 
 def _parts(h, t): # network and head of a header and its arrays, and the arrays of the momentum
+    if len(h['recipe']['dims']) > len(t): raise ValueError('more layers than arrays')
     ae = _blank(h)
     with torch.device('meta'):
-        layer = _part(h['head'])(torch.empty(t['head.mu'].shape), h['alpha'])
+        layer = _part(h['head'])(torch.empty(t['head.mu'].shape), float(h['alpha']))
         for n in {'head.count', 'head.unit'} & {*t}: layer.register_buffer(n[5:], t[n])      # DCN's
     head, momentum = ({k: v for k, v in t.items() if k.startswith(part)}
                       for part in ('head.', 'momentum.'))
@@ -205,7 +206,8 @@ def _built(cls, h, t, device='auto'): # a cls of header and arrays
     m.autoencoder_, m.layer_ = ae.to(pick_device(device)), layer.to(pick_device(device))
     m.recipe = m.recipe_ = given['recipe']
     m.n_features_in_, m.n_clusters_ = ae.d, h['n_clusters']
-    m.scale_, m.seed_, m.callbacks_ = h['scale'], h['random_state'], None  # these when needed
+    m.scale_, m.seed_ = float(h['scale']), h['random_state']
+    m.callbacks_ = None                                                       # these when needed
     m.method_, ae.trained_at = h['method'], (m.recipe.scale, h['scale'])
     if h['features']: m.feature_names_in_ = np.array(h['features'], dtype=object)
     _take_parts(m, h)
@@ -244,7 +246,8 @@ def read_model(
     try:
         model = _built(cls, h, t, device)
         if not sealed: raise ValueError('numbers that are not the ones that were written')
-    except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError) as e:
+    except (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError,
+            OverflowError) as e:
         raise DecError(f"{path} is a model file with parts that do not fit together "
                        f"({type(e).__name__}: {str(e).splitlines()[0]}); it was changed, or is of "
                        f"another version") from e

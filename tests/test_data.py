@@ -844,6 +844,7 @@ def test_missing_truncated_and_foreign_models(fitted, tmp_path):
 @pytest.mark.parametrize('change', [
     *(dict(alpha=a) for a in ('x', None, [], -1, 0, math.nan)),
     *(dict(scale=s) for s in ('x', None, math.nan, math.inf, 0, -1)),
+    dict(alpha=10**400), dict(scale=10**400),
     *(dict(n_clusters=k) for k in ('3', 3., 4, None, -3)),
     dict(format=99), *(dict(recipe=r) for r in ('fast', None, [], {}))], ids=brief)
 def test_changed_header(parts, change):
@@ -851,7 +852,7 @@ def test_changed_header(parts, change):
     assert refused(lambda: load(header | change, arrays), 'm.safetensors')
 
 @pytest.mark.parametrize('change', [dict(dims=5), dict(dims=[16, 8]), dict(dims=[16, 8, 4]),
-                                    dict(dims='abc'), dict(unknown=1), dict(finetune=None),
+                                    dict(dims='abc'), dict(dims=[1]*10**6), dict(unknown=1), dict(finetune=None),
                                     dict(finetune=5), dict(cluster=dict(n=3))], ids=brief)
 def test_changed_recipe(parts, change):
     header, arrays, load = parts
