@@ -579,9 +579,14 @@ class _Momentum(Callback):
     "Go on with the optimiser's state of the portion before, where it trained the same"
     def __init__(self, state): self.state = state
     def before_fit(self, trainer):
-        what = lambda state: [(len(g['params']), {*g}) for g in state['param_groups']]
-        if self.state and what(self.state) == what(trainer.opt.state_dict()):
-            trainer.opt.load_state_dict(copy.deepcopy(self.state))
+        opt, what = trainer.opt, lambda groups: [(len(g['params']), {*g}) for g in groups]
+        own, ps = opt.state_dict()['param_groups'], [p for g in opt.param_groups
+                                                     for p in g['params']]
+        if not self.state or what(self.state['param_groups']) != what(own): return
+        held = self.state['state']       # of a file, perhaps: the wrong shape would be a crash in C
+        if all(i < len(ps) and (v is None or v.shape == (() if name == 'step' else ps[i].shape))
+               for i, s in held.items() for name, v in s.items()):
+            opt.load_state_dict(copy.deepcopy(dict(state=held, param_groups=own)))
 
 @contextmanager
 def _or_as_before(*nets): # what they held is put back if the block does not end well

@@ -1,5 +1,5 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
-import multiprocessing, pickle, signal, sys, threading, warnings
+import json, multiprocessing, pickle, signal, sys, threading, warnings
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from dec_tutorial.baselines import SEC
 from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.dec import DEC, get_recipe, show_training
 from dec_tutorial.jobs import job_key
+from dec_tutorial.model_file import _seal
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import data, how_many
 from dec_tutorial.evaluation import Snapshots
@@ -296,6 +297,20 @@ def test_a_damaged_momentum_is_no_surprise_later(tmp_path):
         save_file(arrays | {name: change}, tmp_path/'bad.safetensors', header)
         with pytest.raises(DecError, match='do not fit together'):
             DEC.load(tmp_path/'bad.safetensors')
+
+def test_a_forged_momentum_never_reaches_the_optimiser(tmp_path): # a wrong shape there is a segfault
+    x, _ = make_blobs()
+    small().fit(x).partial_fit(x).save(tmp_path/'m')
+    with safe_open(tmp_path/'m', 'pt') as f:
+        text, arrays = f.metadata()['dec_tutorial'], {k: f.get_tensor(k) for k in f.keys()}
+    name = next(k for k in arrays if k.startswith('momentum.'))
+    groups = json.loads(text)['momentum']
+    for change, momentum in (({name: arrays['head.mu'].clone()}, groups), ({name: torch.ones(())}, groups),
+                             ({}, [g | dict(lr='x', fused=False, rate=1e30) for g in groups])):
+        forged = json.dumps(json.loads(text) | dict(momentum=momentum))
+        save_file(arrays | change, tmp_path/'z', dict(dec_tutorial=forged,
+                                                      seal=_seal(forged, arrays | change)))
+        assert np.isfinite(DEC.load(tmp_path/'z').partial_fit(x).predict_proba(x)).all()
 
 def test_a_stream_may_change_its_method(): # and trains a decoder now, of which nothing moves yet
     dec, fresh = (small().fit(points).partial_fit(points) for _ in range(2))
