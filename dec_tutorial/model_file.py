@@ -53,7 +53,7 @@ def _header(dec): # what a file says of a model, apart from its arrays
 
 # %% ../nbs/39_model_file.ipynb #96836be0
 def _arrays(dec): # name -> tensor
-    plain = lambda v: v.detach().cpu().contiguous()
+    plain = lambda v: v.detach().cpu().contiguous().clone()       # tied weights are two arrays
     stream = (dec.momentum_ or dict(state={}))['state']                     # of partial_fit
     arrays = ({k: plain(v) for k, v in dec.autoencoder_.state_dict().items()}
               | {f'head.{k}': plain(v) for k, v in dec.layer_.state_dict().items()}
@@ -228,13 +228,15 @@ def _opened(path): # header, arrays, and whether they are what was written
         raise DecError(f"there is no model file {path}; check the path")
     try:
         with safe_open(path, 'pt') as f:
-            what, arrays = f.metadata(), {k: f.get_tensor(k) for k in f.keys()}
+            # copies, since the file may change while the model lives
+            what, arrays = f.metadata(), {k: f.get_tensor(k).clone() for k in f.keys()}
         text = what['dec_tutorial']
         return json.loads(text), arrays, what.get('seal') == _seal(text, arrays)
     except Exception as e:
         raise DecError(f"{path} is not a complete model written by DEC.save ({type(e).__name__}); "
                        f"it is damaged, or of another kind") from e
 
+# %% ../nbs/39_model_file.ipynb #eced2da9
 def read_model(
     path, # of a file written by DEC.save
     device:str='auto', # where to put it

@@ -90,7 +90,7 @@ class Cells:
         only:str='', # run only cells whose line has all of this, parts with commas between
     ):
         self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
-        self.only, self.known = set(only.split(', ')) - {''}, {}    # line -> is it to be run?
+        self.only, self.known = {p.strip() for p in only.split(',')} - {''}, {}   # line -> run it?
         self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
         self.begin = begin and begin/self.path.name
         self.records = self._read()
@@ -102,7 +102,7 @@ class Cells:
                           *(f"{k}={'none' if v in ('', None) else v}" for k, v in params.items())])
     def missing(self, *cell): # method, recipe, seed, params: wanted, and not there?
         line = self.line(*cell)
-        self.known[line] = self.only <= set(line.split(', '))
+        self.known[line] = self.only <= {p.strip() for p in line.split(',')}
         return self.known[line] and all((r['method'], r['recipe'], r['seed'], r['params']) != cell
                                         for r in self.records)
 
