@@ -30,10 +30,13 @@ class NotNumbers(DecError, TypeError):
 
 # %% ../nbs/00_data.ipynb #1f72e7f2
 def _user_path(path):
-    try: return Path(path).expanduser()
+    try:
+        if '\0' not in str(p := Path(path).expanduser()): return p
+    except TypeError: pass
     except RuntimeError as e:
         raise DecError(f"{path} begins with the home of a user who is not known here; write the "
                        f"full path") from e
+    raise DecError(f"{path!r:.60} is not the path of a file")
 
 def _part_name(path, writer): # writer: the number of a process
     """What a file is called while it is being written: short, since file systems take 255 bytes,

@@ -64,6 +64,9 @@ class Recipe:
              'widths, whole numbers of at least 1, like (500, 500, 2000, 10)'),
             ('factor', lambda v: isinstance(v, numbers.Real) and 0 < v < math.inf,
              'a number above 0'),
+            ('update_interval', whole, 'a whole number of at least 1'),
+            ('update_interval_text', lambda v: v is None or whole(v), 'the same, or None'),
+            ('tol', lambda v: isinstance(v, numbers.Real) and 0 <= v <= 1, 'a share, 0 to 1'),
             ('features', whole, 'a whole number of at least 1')):
             if not fine(v := getattr(self, name)):
                 raise DecError(f'{name} of a recipe must be {what}, not {v!r}')
@@ -483,7 +486,7 @@ def _rehearse(dec, x, r, seed):
     seen = (x, ae.encoder) if dec.backprop else (z.detach(), nn.Identity())
     loss = use.loss(Batch(seen[0], p, seen[1], layer, ae if use.keep_decoder else None, 0.,
                           use.augment))
-    if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
+    if not (isinstance(loss, torch.Tensor) and loss.ndim == 0 and loss.requires_grad):
         raise DecError(f"loss must return one number with a gradient, a tensor, not {loss!r:.60}")
 
 # %% ../nbs/37_dec.ipynb #7ryparts
@@ -584,8 +587,10 @@ class _Momentum(Callback):
                                                      for p in g['params']]
         if not self.state or what(self.state['param_groups']) != what(own): return
         held = self.state['state']       # of a file, perhaps: the wrong shape would be a crash in C
-        if all(i < len(ps) and (v is None or v.shape == (() if name == 'step' else ps[i].shape))
-               for i, s in held.items() for name, v in s.items()):
+        names = {'step', 'exp_avg', 'exp_avg_sq'} if 'betas' in own[0] else {'momentum_buffer'}
+        if all(i < len(ps) and {*s} == names
+               and all(v is None or v.shape == (() if name == 'step' else ps[i].shape)
+                       for name, v in s.items()) for i, s in held.items()):
             opt.load_state_dict(copy.deepcopy(dict(state=held, param_groups=own)))
 
 @contextmanager
@@ -608,6 +613,7 @@ def partial_fit(self:DEC,
     on unless they are fit_only, and count its batches from 0."""
     if not hasattr(self, 'layer_'): return self.fit(X)
     self._complete(_LEFT)
+    self._settings(sparse.issparse(X))                        # arguments may have been set since
     with usual_defaults(): rows = self._rows(X, hold=True)
     stage, use, seen = self.recipe_.cluster, self._use, self.soft_sizes_
     n_iter = math.ceil(rows.n/stage.batch(rows.n))
@@ -684,7 +690,7 @@ def _codes(self:DEC, X): # what transform returns
 # %% ../nbs/37_dec.ipynb #5edc5322
 @patch
 def __getstate__(self:DEC):
-    "What a pickle holds: arrays for any machine, from a GPU too, and nothing of the training data"
+    "What a pickle holds: arrays for any machine, from a GPU too, and none of the points"
     def home(v):
         if isinstance(v, nn.Module) and any(p.is_cuda for p in v.parameters()):
             return copy.deepcopy(v).cpu()

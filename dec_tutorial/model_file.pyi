@@ -2,7 +2,7 @@
 import dec_tutorial.dec
 import typing
 
-__all__ = ['write_model', 'read_model']
+__all__ = ['read_model', 'write_model']
 
-def write_model(dec: dec_tutorial.dec.DEC, path: typing.Any) -> typing.Any: ...
 def read_model(path: typing.Any, device: str = ..., cls: type = ...) -> dec_tutorial.dec.DEC: ...
+def write_model(dec: dec_tutorial.dec.DEC, path: typing.Any) -> typing.Any: ...

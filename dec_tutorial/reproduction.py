@@ -9,6 +9,7 @@ __all__ = ['KL_CHANGES', 'AE_CHANGES', 'WHAT', 'WORK', 'shortened', 'details_cel
 # %% ../nbs/13_reproduction.ipynb #d9e4a758
 import shlex, sys
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -139,6 +140,7 @@ def _mark(ds, quick):
     return (('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}')
             + ('-quick' if quick else ''))
 
+# %% ../nbs/13_reproduction.ipynb #459ebf70
 def reproduce(
     what:str, # a name in WHAT
     ds:Dataset, # with classes
@@ -150,13 +152,15 @@ def reproduce(
     quick:bool=False, # a few settings, and short training: to see it work
     command:str|None=None, # for the records
     say=None, # what to call with the line of each cell before it is run
-    only:str='', # run only cells whose lines have all of this, like 'DEC, seed 1'
+    only:str|None=None, # run only cells whose lines have all of this, like 'DEC, seed 1'
 )->list: # the records of the experiment, of this recipe
     "Run what is missing of a table or figure, and return all of it"
     if what not in WHAT:
         raise DecError(f"{what!r} cannot be reproduced; known are {', '.join(WHAT)}")
     if ds.n_classes is None:
         raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
+    if only is not None and not only.strip(', '):
+        raise DecError("only is empty, which would be every cell; leave it out to run them all")
     if recipe not in RECIPES:
         raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
     shipped = None if folder or quick else resources.files('dec_tutorial')/'results'
@@ -166,8 +170,9 @@ def reproduce(
                   only)
     item.run(cells, seeds, recipe, work, quick)
     if not any(cells.known.values()):
-        raise DecError(f"{what} has no cell with {only!r}; its cells are like "
-                       f"{next(reversed(cells.known))!r}")
+        near = get_close_matches(only, cells.known, 1, 0)[0]
+        raise DecError(f"{what} has no cell with {only!r} among the seeds "
+                       f"{', '.join(map(str, seeds))}; the nearest is {near!r}")
     return [r for r in cells.records if r['recipe'] in (None, recipe)]
 
 # %% ../nbs/13_reproduction.ipynb #a012d92f
@@ -183,7 +188,7 @@ def dec_reproduce(
     out:_arg('folder for records and figures; default: dec_runs, where records begin with those '
              'that ship with the package', str)=None,
     only:_arg('run only the cells whose lines, as printed when they begin, have these words, with '
-              'commas between; then draw no figure', str)='',
+              'commas between; then draw no figure', str)=None,
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
     try:
@@ -194,13 +199,13 @@ def dec_reproduce(
                        f"0,1,2, not {seeds!r}") from None
     for name in str(data).split(','):
         words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
-                 + (['--quick'] if quick else []) + (['--only', only] if only else []))
+                 + (['--quick'] if quick else []) + ([] if only is None else ['--only', only]))
         ds = load_data(name)
         records = reproduce(what, ds, numbers, recipe, out, quick=quick,
                             command=shlex.join(map(str, words)),
                             say=lambda cell: print(f'{name}: {cell}', file=sys.stderr), only=only)
         print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
-        if WHAT[what].draw and not only:
+        if WHAT[what].draw and only is None:
             path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
             with plt.rc_context(), atomic_path(path) as tmp:
                 set_theme()

@@ -87,22 +87,24 @@ class Cells:
         mark:str='', # for the end of the file's name
         say=None, # what to call with a word on each cell before it is run
         begin=None, # a folder whose records it starts with, as long as it has no file of its own
-        only:str='', # run only cells whose line has all of this, parts with commas between
+        only:str|None=None, # run only cells whose line has all of this, parts with commas between
     ):
         self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
-        self.only, self.known = {p.strip() for p in only.split(',')} - {''}, {}   # line -> run it?
+        self.only, self.known = self._words(only or ''), {}          # line -> is it to be run?
         self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
         self.begin = begin and begin/self.path.name
         self.records = self._read()
     def _read(self):
         there = next((f for f in (self.path, self.begin) if f and f.is_file()), None)
         return read_records(there) if there else []
+    @staticmethod
+    def _words(line): return {w.strip().lower() for w in line.split(',')} - {''}
     def line(self, method, recipe, seed, params): # a cell in words
         return ', '.join([method, recipe or 'no recipe', f'seed {seed}',
                           *(f"{k}={'none' if v in ('', None) else v}" for k, v in params.items())])
     def missing(self, *cell): # method, recipe, seed, params: wanted, and not there?
         line = self.line(*cell)
-        self.known[line] = self.only <= {p.strip() for p in line.split(',')}
+        self.known[line] = self.only <= self._words(line)
         return self.known[line] and all((r['method'], r['recipe'], r['seed'], r['params']) != cell
                                         for r in self.records)
 

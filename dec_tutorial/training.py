@@ -134,7 +134,8 @@ class Stage:
             (('decay', 'average', 'batch_share'), real, lambda v: 0 <= v <= 1,
              'from 0 to 1, a share'),
             (('momentum', 'dropout'), real, lambda v: 0 <= v < 1, 'at least 0 and below 1'),
-            (('lr', 'bias_lr'), real, lambda v: 0 < v < math.inf, 'a number above 0'),
+            (('lr', 'bias_lr'), real, lambda v: 0 < v <= torch.finfo(torch.float64).max,
+             'a number above 0'),
             (('epochs',), (real, type(None)), lambda v: v is None or v > 0, 'above 0, or None')):
             for v, name in ((getattr(self, n), n) for n in names):
                 if not (isinstance(v, kind) and fine(v)):

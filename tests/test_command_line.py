@@ -413,7 +413,7 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
 def test_only_some_cells_of_a_table(cli, tmp_path, blobs):
     run = lambda only: cli('dec_reproduce', 'ablations', '--data', 'blobs.npz', '--seeds', '0,1',
                            '--quick', '--out', 'o', '--only', only)
-    for only, new in (('random centroids, seed 1', 1), ('random centroids', 2), ('seed 1, DEC', 3)):
+    for only, new in (('random centroids,seed 1', 1), ('Random centroids', 2), ('seed 1, DEC', 3)):
         r = run(only)
         [path] = (tmp_path/'o').glob('*')                                                # no figure
         records = json.loads(path.read_text())
@@ -421,8 +421,9 @@ def test_only_some_cells_of_a_table(cli, tmp_path, blobs):
         assert records[-1]['command'].endswith(f" --only '{only}'")
     assert [(r['method'], r['seed']) for r in records] == [('random centroids', 1),
                                                            ('random centroids', 0), ('DEC', 1)]
-    check_complaint(run('random centroid'), 'dec_reproduce',
-                    "ablations has no cell with 'random centroid'; its cells are like ")
+    check_complaint(run('random centroid'), 'dec_reproduce', "ablations has no cell with 'random "
+                    "centroid' among the seeds 0, 1; the nearest is 'random centroids, fast, seed")
+    check_complaint(run(' '), 'dec_reproduce', 'only is empty')
     assert json.loads(path.read_text()) == records
 
 @pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('widths', WIDTHS),

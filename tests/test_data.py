@@ -844,7 +844,11 @@ def test_missing_truncated_and_foreign_models(fitted, tmp_path):
 @pytest.mark.parametrize('change', [
     *(dict(alpha=a) for a in ('x', None, [], -1, 0, math.nan)),
     *(dict(scale=s) for s in ('x', None, math.nan, math.inf, 0, -1)),
-    dict(alpha=10**400), dict(scale=10**400),
+    dict(alpha=10**400), dict(scale=10**400), dict(random_state='x'), dict(random_state=10**400),
+    dict(n_iter=1.5), dict(n_init=-5), dict(n_init='auto'), dict(train_rows=0), dict(method=5),
+    dict(precision='foo'), dict(stop_reason=[]), dict(own='x'), dict(seconds={}), dict(history={}),
+    dict(history=dict(clusters=[[0, 'x']], changes=[])), dict(features='a'*20),
+    dict(features=['a']*20), dict(format='\x1b]0;owned\x07'), dict(format='A'*10**6),
     *(dict(n_clusters=k) for k in ('3', 3., 4, None, -3)),
     dict(format=99), *(dict(recipe=r) for r in ('fast', None, [], {}))], ids=brief)
 def test_changed_header(parts, change):
@@ -852,7 +856,9 @@ def test_changed_header(parts, change):
     assert refused(lambda: load(header | change, arrays), 'm.safetensors')
 
 @pytest.mark.parametrize('change', [dict(dims=5), dict(dims=[16, 8]), dict(dims=[16, 8, 4]),
-                                    dict(dims='abc'), dict(dims=[1]*10**6), dict(unknown=1), dict(finetune=None),
+                                    dict(dims='abc'), dict(dims=[1]*10**6),
+                                    dict(unknown=1), dict(update_interval='x'), dict(tol=2),
+                                    dict(finetune=None),
                                     dict(finetune=5), dict(cluster=dict(n=3))], ids=brief)
 def test_changed_recipe(parts, change):
     header, arrays, load = parts
@@ -873,7 +879,9 @@ o = torch.ones
                                o(3, 3, dtype=torch.bfloat16), o(3, 3, dtype=torch.float64))),
     dict(mu=o(3, 3)), dict(labels=o(60, 2)), dict(labels=torch.full((60,), 3)),
     dict(labels=-torch.ones(60)),
-    dict(labels=o(5)), dict(labels=o(0)), dict(soft_sizes=o(4)), dict(soft_sizes=o(3)*math.nan),
+    dict(labels=o(5)), dict(labels=o(0)), dict(labels=torch.zeros(60, dtype=torch.int32) + .7),
+    dict(soft_sizes=-torch.ones(3, dtype=torch.float64)), dict(soft_sizes=o(3)),
+    dict(kmeans_labels=o(60, dtype=torch.bool)), dict(soft_sizes=o(4)), dict(soft_sizes=o(3)*math.nan),
     *({'encoder.0.weight': w}
       for w in (o(16), o(()), o(16, 20, 1), o(16, 0), o(16, 20)*math.inf, o(15, 20))),
     {'encoder.0.bias': o(3)}, {'decoder.4.weight': o(20, 15)}, {'encoder.9.weight': o(2)}],
@@ -908,6 +916,38 @@ def test_forged_headers(parts): # a sentence, or a model that works
         except DecError as e: assert 'm.safetensors' in str(e) and '\n' not in str(e)
         else: assert q.shape == (60, 3) and np.isfinite(q).all()
     assert 0 < loaded < 150
+
+def test_forged_entries(parts): # whatever is read can be used, or says why not
+    header, arrays, load = parts
+    def entries(d, path=()):
+        for k, v in d.items():
+            yield (*path, k)
+            if isinstance(v, dict): yield from entries(v, (*path, k))
+    count = dict.fromkeys(('refused', 'used', 'complained'), 0)
+    for path in entries(header):
+        for v in (10**30, -1, 0, math.nan, 'x', None, True, [], {}, [[]], [2**62, 2]):
+            inner = forged = json.loads(json.dumps(header))
+            for k in path[:-1]: inner = inner[k]
+            inner[path[-1]] = v
+            try: model = load(forged, arrays)
+            except DecError: count['refused'] += 1; continue
+            try: model.partial_fit(X).predict(X); count['used'] += 1
+            except DecError: count['complained'] += 1
+    assert count['used'] > 50 and count['refused'] > 300, count
+
+def test_a_model_does_not_depend_on_its_file(fitted, tmp_path): # once it is loaded
+    fitted.save(tmp_path/'m'); model = DEC.load(tmp_path/'m')
+    other = dec(random_state=5).fit(X)
+    other.save(tmp_path/'n')
+    shutil.copyfile(tmp_path/'n', tmp_path/'m')                     # in place, as cp does
+    os.truncate(tmp_path/'m', 100)
+    np.testing.assert_array_equal(model.predict_proba(X), fitted.predict_proba(X))
+
+@pytest.mark.parametrize('path', [None, 0, b'abc', 'a\0b', 'a'*5000],
+                         ids=['None', 'int', 'bytes', 'null', 'long'])
+def test_what_is_no_path(fitted, path):
+    for f in (lambda: DEC.load(path), lambda: fitted.save(path)):
+        with pytest.raises(DecError, match='not the path|no model file|cannot write|too long'): f()
 
 def test_a_file_without_a_seal_or_of_before(parts, tmp_path):
     header, arrays, load = parts

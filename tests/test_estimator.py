@@ -305,12 +305,26 @@ def test_a_forged_momentum_never_reaches_the_optimiser(tmp_path): # a wrong shap
         text, arrays = f.metadata()['dec_tutorial'], {k: f.get_tensor(k) for k in f.keys()}
     name = next(k for k in arrays if k.startswith('momentum.'))
     groups = json.loads(text)['momentum']
-    for change, momentum in (({name: arrays['head.mu'].clone()}, groups), ({name: torch.ones(())}, groups),
-                             ({}, [g | dict(lr='x', fused=False, rate=1e30) for g in groups])):
+    for change, momentum in (({name: arrays['head.mu'].clone()}, groups),
+                             ({name: torch.ones(())}, groups), ({}, [g | dict(lr='x', fused=False, rate=1e30) for g in groups])):
         forged = json.dumps(json.loads(text) | dict(momentum=momentum))
         save_file(arrays | change, tmp_path/'z', dict(dec_tutorial=forged,
                                                       seal=_seal(forged, arrays | change)))
         assert np.isfinite(DEC.load(tmp_path/'z').partial_fit(x).predict_proba(x)).all()
+
+def test_adam_goes_on_only_with_all_that_it_remembers(tmp_path):
+    x, _ = make_blobs()
+    m = small(cluster=Stage(20, optimizer='adam', lr=1e-3)).fit(x).partial_fit(x)
+    m.save(tmp_path/'m')
+    with safe_open(tmp_path/'m', 'pt') as f:
+        text, arrays = f.metadata()['dec_tutorial'], {k: f.get_tensor(k) for k in f.keys()}
+    q = DEC.load(tmp_path/'m').partial_fit(x).predict_proba(x)
+    assert (q == m.partial_fit(x).predict_proba(x)).all()
+    for lost in ('step', 'exp_avg', 'exp_avg_sq'):
+        rest = {k: v for k, v in arrays.items() if k != f'momentum.0.{lost}'}
+        save_file(rest, tmp_path/'z', dict(dec_tutorial=text, seal=_seal(text, rest)))
+        forgot = DEC.load(tmp_path/'z').partial_fit(x).predict_proba(x)
+        assert np.isfinite(forgot).all() and (forgot != q).any()
 
 def test_a_stream_may_change_its_method(): # and trains a decoder now, of which nothing moves yet
     dec, fresh = (small().fit(points).partial_fit(points) for _ in range(2))
@@ -380,14 +394,51 @@ def positive(x): # a trained autoencoder with one module more
     ae.encoder.append(nn.ReLU())
     return ae
 
+def other(part): # a trained autoencoder with other activations
+    def made(x):
+        ae = small().fit_autoencoder(x).autoencoder_
+        for i, m in enumerate(ae.encoder):
+            if isinstance(m, nn.ReLU): ae.encoder[i] = part
+        return dict(autoencoder=ae)
+    return made
+
+def frozen(x):
+    ae = small().fit_autoencoder(x).autoencoder_
+    ae.encoder[0].requires_grad_(False)
+    return dict(autoencoder=ae)
+
 @pytest.mark.parametrize('own', [lambda x: dict(network=Smooth), lambda x: dict(head=Turned),
-                                 lambda x: dict(autoencoder=positive(x))],
-                         ids=['network', 'head', 'module'])
+                                 lambda x: dict(autoencoder=positive(x)), frozen, other(nn.ReLU6()),
+                                 other(nn.LeakyReLU(1e-3)), other(nn.Hardtanh(0, 2.7))],
+                         ids=['network', 'head', 'module', 'frozen', 'ReLU6', 'leaky', 'cut'])
 def test_a_file_is_not_written_that_gives_back_another_model(tmp_path, own):
     x, _ = make_blobs()
     dec = small(**own(x)).fit(x)
     with pytest.raises(DecError, match='cannot be saved'): dec.save(tmp_path/'m.safetensors')
     assert not list(tmp_path.iterdir())
+
+@pytest.mark.parametrize('change', [lambda m: m.autoencoder_.double(), lambda m: m.layer_.double(),
+                                    lambda m: m.autoencoder_.bfloat16(),
+                                    lambda m: m.set_params(n_init='auto')],
+                         ids=['double', 'head', 'bfloat16', 'n_init'])
+def test_a_file_is_not_written_that_could_not_be_read(tmp_path, change):
+    change(dec := small().fit(make_blobs()[0]))
+    with pytest.raises(DecError, match='cannot be saved, since'): dec.save(tmp_path/'m')
+    assert not list(tmp_path.iterdir())
+
+def test_a_stream_hears_of_arguments_that_make_no_sense():
+    x, _ = make_blobs()
+    dec = small(method='IDEC').fit(x)
+    with pytest.raises(DecError, match='backprop=False trains the centroids alone'):
+        dec.set_params(backprop=False).partial_fit(x)
+
+def test_tied_weights_are_saved(tmp_path):
+    ae = AutoEncoder(16, (8, 8, 5), 'uniform')
+    ae.decoder[2].weight = ae.encoder[2].weight                               # both 8 × 8
+    x = make_blobs()[0]
+    dec = small(autoencoder=ae, max_iter=5).fit(x)
+    dec.save(tmp_path/'m')
+    assert (DEC.load(tmp_path/'m').predict_proba(x) == dec.predict_proba(x)).all()
 
 @pytest.mark.parametrize('wrong', [dict(features=0), dict(dims=10), dict(dims=(50, 10.)),
                                    dict(dims=()), dict(dims=(3, 0)), dict(factor='1'),
