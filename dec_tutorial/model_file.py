@@ -185,7 +185,7 @@ _MISFIT = (KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeE
 
 def _reason(e): # in a line, of what may be anybody's text
     text = ' '.join(f'{type(e).__name__}: {e}'.split())
-    return ''.join(c if c.isprintable() else '?' for c in text[:200])
+    return ''.join(c if c.isprintable() else '?' for c in text[:260])
 
 def _built(cls, h, t, device='auto'): # a cls of header and arrays
     if h['format'] != _FORMAT:
