@@ -24,8 +24,9 @@ from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points
                                  by_r_min, graph_cells, kl_phase, shared_start, show_points,
                                  show_r_min, show_settings, side_by_side, table2_cells,
                                  table3_cells, table4_cells)
-from .ablations import (ABLATIONS, WIDTHS, show_forest, show_widths, variant_cells,
-                                    variant_rows, width_rows)
+from .ablations import (ABLATIONS, STARTS, WIDTHS, show_forest, show_starts,
+                                    show_widths, start_rows, variant_cells, variant_rows,
+                                    width_rows)
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
 from .compare import (family_cells, family_rows, jitter_cells, jitter_rows,
@@ -126,6 +127,7 @@ WHAT = dict(
     precision=Item('precision', precision_cells, _only(precision_rows)),
     ablations=Item('ablations', _variants(ABLATIONS), _only(variant_rows), _only(show_forest)),
     widths=Item('widths', _variants(WIDTHS), _only(width_rows), _only(show_widths)),
+    starts=Item('starts', _variants(STARTS), _only(start_rows), _only(show_starts)),
     mistakes=Item('mistakes', _variants(MISTAKES), _only(variant_rows), _only(show_forest)),
     combining=Item('combining', combining_cells, _only(combining_rows), _only(show_plans)),
     family=Item('family', family_cells, _only(family_rows), _only(show_forest)),
@@ -179,8 +181,8 @@ def reproduce(
 @_command
 def dec_reproduce(
     what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, overfit, graphs, details, '
-              'precision, ablations, widths, mistakes, combining, family, jitter or sizes', str,
-              opt=False),
+              'precision, ablations, widths, starts, mistakes, combining, family, jitter or sizes',
+              str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -159,7 +159,7 @@ def test_records(path):
         assert (r['dataset'] in 'digits mnist fashion usps stl10 stl10_hog coil20 rcv1_10k '
                 'rcv1'.split() and r['recipe'] in (None, 'fast', 'paper', 'authors'))
         assert (r['experiment'] in 'fit table2 table3 table4 fig2 fig3 fig4 fig5 fig6 overfit '
-                'graphs details precision ablations widths mistakes combining family jitter '
+                'graphs details precision ablations widths starts mistakes combining family jitter '
                 'sizes'.split())
         for score in ('acc', 'nmi', 'ari'):
             assert 0 <= r[score] <= 1 or score == 'ari' and -.5 <= r[score] < 0
@@ -218,3 +218,13 @@ def test_what_is_published_is_complete(built, tmp_path):
     assert ((tmp_path/'elsewhere'/'o'/'report.html').exists()
             and {'data', 'training', 'sae', 'dec', 'evaluation',
                  'command_line'} <= set(r.stdout.splitlines()[-1].split()))
+
+def test_the_two_names_of_the_package():
+    import dec_tutorial
+    from dec_tutorial import DEC, load_data
+    from dec_tutorial.data import load_data as of_data
+    from dec_tutorial.dec import DEC as of_dec
+    assert DEC is of_dec and load_data is of_data and {'DEC', 'load_data'} <= {*dir(dec_tutorial)}
+    with pytest.raises(AttributeError, match='no attribute .SDEC.'): dec_tutorial.SDEC
+    quick = "import sys, dec_tutorial; sys.exit('torch' in sys.modules)"       # the name alone is free
+    assert subprocess.run([sys.executable, '-c', quick]).returncode == 0
