@@ -30,7 +30,7 @@ from .target_distribution import one_hot_target, target_distribution
 from .dec import DEC, get_recipe
 from .kl import dec_loss, kl_gradients, kl_loss
 from .evaluation import _panels, cluster_accuracy
-from .records import mean_sd
+from .records import mean_sd, star
 from .tables import QUICK, Cells, as_cell, kl_phase, seeds_and_mean, shared_start
 
 # %% ../nbs/14_ablations.ipynb #c714ffca
@@ -392,14 +392,14 @@ def graph_start(z, k, n_init, seed):
     F = eigsh(similar, k, which='LA', tol=1e-8, ncv=min(len(z), max(60, 4*k)),
               v0=np.random.default_rng(seed).standard_normal(len(z)))[1]
     F = normalize(F)
-    labels = min((KMeans(k, n_init=1, random_state=seed + i).fit_predict(F)
+    labels = min((KMeans(k, n_init=1, random_state=(seed + i) % 2**32).fit_predict(F)
                   for i in range(n_init)), key=lambda l: normalised_cut(G, l))
     mu = np.stack([z[labels == j].mean(0) for j in range(k)])
     return dict(mu=torch.from_numpy(mu).float(), labels=torch.from_numpy(labels).long())
 
 # %% ../nbs/14_ablations.ipynb #31a3bf01
 def strays(dec)->float: # a DEC after fit_autoencoder or fit
-    "Share of the points that, as the KL phase begins, stand nearer to another cluster's centroid"
+    "Share of the points that, at the start, stand nearer to the mean of another cluster"
     z, labels = dec.start_codes_, dec.kmeans_labels_
     mu = torch.from_numpy(np.stack([z[labels == j].mean(0) for j in np.unique(labels)]))
     nearest = torch.cdist(torch.from_numpy(z), mu).argmin(1).numpy()
@@ -413,17 +413,20 @@ STARTS = tuple(Variant('start', name, change, measured=lambda dec: dict(strays=s
 def start_rows(records:list)->list: # of STARTS; rows for each data set, one for each start
     "Three starts on the same codes, before and after the KL phase: mean ± sd over seeds"
     by = {}
-    for r in records: by.setdefault((r['dataset'], r['method']), {})[r['seed']] = r
+    for r in records:
+        if r['stop_reason'] != 'diverged':
+            by.setdefault((r['dataset'], r['method']), {})[r['seed']] = r
     rows = []
     for (d, m), rs in by.items():
+        plain = by.get((d, 'DEC'), {})
         first, last = ([r['measured']['start_acc'] for r in rs.values()],
                        [r['acc'] for r in rs.values()])
-        gap = [r['acc'] - by[d, 'DEC'][s]['acc'] for s, r in rs.items() if s in by[d, 'DEC']]
+        gap = [r['acc'] - plain[s]['acc'] for s, r in rs.items() if s in plain]
         rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m, 'before': mean_sd(first),
                      'strays': mean_sd(r['measured']['strays'] for r in rs.values()),
                      'after the KL phase': mean_sd(last),
                      'KL adds': mean_sd(np.subtract(last, first)),
-                     "after, beside DEC's": '' if m == 'DEC' else mean_sd(gap),
+                     "after, beside DEC's": '' if m == 'DEC' else mean_sd(gap) + star(gap),
                      'seeds': len(rs)})
     return rows
 
@@ -434,7 +437,7 @@ def show_starts(records:list): # of STARTS
     fig, axs = _panels(len(data), 2.3, 2.8, names=.5, layout='constrained')
     for ax, d in zip(axs, data):
         for r in records:
-            if r['dataset'] != d: continue
+            if r['dataset'] != d or r['stop_reason'] == 'diverged': continue
             i = names.index(r['method'])
             ax.plot([i - .25, i + .25], [100*r['measured']['start_acc'], 100*r['acc']],
                     '.-', lw=1, color=f'C{i}')
