@@ -383,7 +383,7 @@ def normalised_cut(
     return float((1 - np.diag(between)[whole > 0]/whole[whole > 0]).sum())
 
 def graph_start(z, k, n_init, seed):
-    """Spectral clustering of the graph of neighbours (Ng, Jordan and Weiss 2002)
+    """Spectral clustering of the graph of neighbours (Ng, Jordan and Weiss 2001)
 
     k-means on the eigenvectors; of `n_init` restarts the one with the smallest normalised cut."""
     z = z.double().numpy()
