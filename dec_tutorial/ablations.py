@@ -398,7 +398,9 @@ def graph_start(z, k, n_init, seed):
     return dict(mu=torch.from_numpy(mu).float(), labels=torch.from_numpy(labels).long())
 
 # %% ../nbs/14_ablations.ipynb #31a3bf01
-def strays(dec)->float: # a DEC after fit_autoencoder or fit
+def strays(
+    dec, # a DEC after fit_autoencoder or fit
+)->float: # in [0, 1]
     "Share of the points that, at the start, stand nearer to the mean of another cluster"
     z, labels = dec.start_codes_, dec.kmeans_labels_
     mu = torch.from_numpy(np.stack([z[labels == j].mean(0) for j in np.unique(labels)]))
