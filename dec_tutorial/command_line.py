@@ -267,6 +267,10 @@ def _out_folder(out):
                        f"--out") from e
     return out
 
+def _raw_once(ds, ck, seed): # k -> k-means on the points, by the first worker, if not yet on file
+    alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
+    return lambda k: ck.once('raw k-means', lambda: alone(k))
+
 # %% ../nbs/09_command_line.ipynb #efdddc9e
 def run_fit(
     ds:Dataset, # points, and classes where known
@@ -278,6 +282,7 @@ def run_fit(
     update_interval:int|None=None, # None: the recipe's
     ae_iter:int|None=None, # None: the recipe's
     max_iter:int|None=None, # None: the recipe's
+    dims:tuple|None=None, # widths of the encoder; None: the recipe's
     device:str='auto',
     precision:str='auto', # of matrix products
     command:str|None=None, # for the record
@@ -285,7 +290,7 @@ def run_fit(
     "Fit, score, draw and save; killed and called again, it resumes where it stopped"
     dev = pick_device(device)
     out, seed, used = _free(_user_path(out)), int(seed), precision_used(precision, dev)
-    limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
+    limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, dims=dims)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=precision, **limits)
     what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=used,
@@ -294,8 +299,7 @@ def run_fit(
         rank, _ = worker()
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
         if command and not rank: _write_text(out/'.command', command)      # until it is finished
-        alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
-        raw = lambda k: ck.once('raw k-means', lambda: alone(k))
+        raw = _raw_once(ds, ck, seed)
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
         journey = import_module('dec_tutorial.seeing').Journey                       # page 35
         dec.set_params(checkpoint=ck, callbacks=journey).fit(ds.x, more=ds.more)
@@ -335,6 +339,11 @@ def _number_or_auto(text):
     try: return text if text == 'auto' else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
+
+def _widths(text):
+    try: return tuple(map(int, text.split(',')))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
 def _command(func):
     "Started by its name, `func` reads the command line, and errors are sentences"
@@ -389,8 +398,7 @@ def _said(name, data, options): # the command that repeats a run; options: name 
 def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
               '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
-              'y beside x is not)',
-              str, opt=False, nargs='?')='digits',
+              'y beside x is not)', str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
                 'ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
     recipe:_arg('fast, paper or authors', str)='fast',
@@ -400,6 +408,7 @@ def dec_fit(
     update_interval:_arg("mini-batches between two refreshes, λ; default: the recipe's", int)=None,
     ae_iter:_arg("mini-batches of the autoencoder's stages; default: the recipe's", int)=None,
     max_iter:_arg("most mini-batches of the KL phase; default: the recipe's", int)=None,
+    dims:_arg("widths of the encoder's layers, like 64,64,5; default: the recipe's", _widths)=None,
     root:_arg('folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache', str)=None,
     no_download:_arg('never fetch data from the network', bool)=False,
     device:_arg('auto, cpu or cuda', str)='auto',
@@ -411,13 +420,13 @@ def dec_fit(
     said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
                 n_clusters=(n_clusters, None), update_interval=(update_interval, None),
                 ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
-                precision=(precision, 'auto'))
+                dims=(dims and ','.join(map(str, dims)), None), precision=(precision, 'auto'))
     command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
     folder = (_named_folder(out, data) if out
               else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
     if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
     dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
-                            ae_iter, max_iter, device, precision, command)
+                            ae_iter, max_iter, dims, device, precision, command)
     if table:
         chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
         print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "

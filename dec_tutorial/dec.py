@@ -27,7 +27,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError, check_offset, check_x, mostly_mean, scale_factor
 from .jobs import Checkpoint, job_key
 from .scaling_out import alike, first_only, worker, workers
-from .machine import evaluating, pick_device, precision, seeded, usual_defaults
+from .machine import (device_of, evaluating, pick_device, precision, seeded,
+                                  usual_defaults)
 from .training import Callback, Diverged, Rows, Stage, apply_chunked
 from .sae import AutoEncoder, behind_pca, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
@@ -102,13 +103,13 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
         *,
-        # a name in METHODS; it sets the arguments marked 'DEC: …' where you leave None
-        method:str='DEC',
+        method:str='DEC', # in METHODS; sets the arguments marked 'DEC: …' where you leave None
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
         update_interval:int|None=None, # mini-batches between two refreshes; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
         ae_iter:int|None=None, # mini-batches of each stage of the autoencoder; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
+        dims:tuple|None=None, # widths of the encoder, the last the codes'; None: the recipe's
         backprop:bool=True, # False: only the centroids move (paper: table 2, 'DEC w/o backprop')
         train_centroids:bool|None=None, # False: they stay where k-means put them; DEC: True
         keep_decoder:bool|None=None, # train it on, for a loss that looks at Batch.y; DEC: False
@@ -132,7 +133,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
     ):
         store_attr(store_args=False)            # each under its name, as scikit-learn wants it
     def transform(self, X): # it stands here, since set_output wraps what a class is made with
-        "The embedding of points: (n, d), old or new -> codes z, (n, d_z)"
+        "Codes: points, old or new, (n, d) -> z, (n, d_z); after `fit_autoencoder`, too"
         return self._codes(X)
 
 # %% ../nbs/37_dec.ipynb #e4aa7aac
@@ -223,7 +224,7 @@ def _started(self:DEC, X, more=None):
     given, X = X, check_x(X)
     check_offset(given); self._check_k(X.shape[0])
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
-    if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1])
+    if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1], self.dims)
     scale = self._scale(X, given, r.scale)
     if more is not None: more = _check_more(more, X, given)
     with workers(device), precision(self.precision, device), usual_defaults():
@@ -238,7 +239,7 @@ def _started(self:DEC, X, more=None):
         self._try_parts(rows, r, seed)
         # an older fit stands until here; columns of a data frame keep their names
         validate_data(self, given, skip_check_array=True)
-        for old in _OF_A_FIT: vars(self).pop(old, None)
+        self._forget()
         self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
         ae, phases, seconds = self._fit_autoencoder(part, r, seed, ck)
         start = self._start(ae, rows, seed, ck)
@@ -251,7 +252,7 @@ def _started(self:DEC, X, more=None):
         self.history_ = {t.name: t.history for t in phases}
         self.seconds_ = {'autoencoder': seconds, 'kmeans': start['seconds']}
         try: yield X, rows, ck, start
-        except BaseException: vars(self).pop('layer_', None); raise     # half a model is no model
+        except BaseException: self._forget(); raise                     # half a model is no model
         if ck is not self.checkpoint: ck.clear()
 
 # %% ../nbs/37_dec.ipynb #e89644b0
@@ -294,8 +295,8 @@ def _q(self:DEC, rows):
         return apply_chunked(nn.Sequential(self.autoencoder_.encoder, self.layer_), rows)
 
 @patch
-def _rows(self:DEC, X, hold=False):
-    check_is_fitted(self)
+def _rows(self:DEC, X, hold=False, needs='layer_'):
+    check_is_fitted(self, needs)
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
         raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -303,7 +304,7 @@ def _rows(self:DEC, X, hold=False):
                        f"fitted on")
     # other names, or another order of them, are an error
     validate_data(self, given, reset=False, skip_check_array=True)
-    return Rows(X, self.scale_, self.layer_.mu.device, hold)
+    return Rows(X, self.scale_, device_of(self.autoencoder_, 'cpu'), hold)
 
 # %% ../nbs/37_dec.ipynb #33314e87
 @patch
@@ -348,9 +349,13 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
 # %% ../nbs/37_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
 _LEFT = ('loss', 'target', 'augment')          # no file holds them, and partial_fit needs them
-_OF_A_FIT = ('layer_', 'labels_', 'cluster_centers_', 'soft_sizes_', 'n_iter_', 'stop_reason_',
-             'callbacks_', 'momentum_', 'k_curve_', 'own_')             # what the next one replaces
+_OF_A_FIT = ('autoencoder_', 'layer_', 'labels_', 'cluster_centers_', 'soft_sizes_', 'n_iter_',
+             'stop_reason_', 'callbacks_', 'momentum_', 'k_curve_', 'own_')
 _BEGUN = ('start', 'network', 'head', 'autoencoder', 'callbacks')          # fit needs these, too
+
+@patch
+def _forget(self:DEC): # what the next fit replaces, or what this one left half done
+    for name in _OF_A_FIT: vars(self).pop(name, None)
 
 @patch
 def _complete(self:DEC, names): # after load: what the file could not hold has to be given again
@@ -409,6 +414,7 @@ def _settings(self:DEC, sparse_x):
     if not (isinstance(tol, numbers.Real) and 0 <= tol <= 1):
         raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
     return replace(r, update_interval=int(interval), tol=float(tol),
+                   dims=r.dims if self.dims is None else self.dims,
                    pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter),
                    cluster=cut(use.cluster or r.cluster, self.max_iter))
 
@@ -427,11 +433,14 @@ def _check_k(self:DEC, n):
                        f"clusters or give more points")
 
 # %% ../nbs/37_dec.ipynb #cb9934d1
-def _check_autoencoder(ae, d):
+def _check_autoencoder(ae, d, dims):
     if not all(hasattr(ae, a) for a in ('encoder', 'decoder', 'd')):
         raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like "
                        f"AutoEncoder, not {ae!r}")
     if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
+    if dims is not None and tuple(dims) != (has := getattr(ae, 'dims', None)):
+        raise DecError(f"dims is {dims!r}, and the autoencoder given has {has}; leave one of them "
+                       f"out")
 
 # %% ../nbs/37_dec.ipynb #8a91978f
 @patch
@@ -654,7 +663,7 @@ def __sklearn_tags__(self:DEC):
 
 @patch
 def __sklearn_is_fitted__(self:DEC):
-    "After `fit`; `fit_autoencoder` alone is not enough"
+    "After `fit`; `fit_autoencoder` alone makes no clusters, only `transform` needs no more"
     return hasattr(self, 'layer_')
 
 @patch(as_prop=True)
@@ -683,7 +692,7 @@ def predict(self:DEC,
 
 @patch
 def _codes(self:DEC, X): # what transform returns
-    rows = self._rows(X)
+    rows = self._rows(X, needs='autoencoder_')
     with precision('float32', rows.device), usual_defaults():
         return _numbers(apply_chunked(self.autoencoder_.encoder, rows))
 

@@ -10,6 +10,7 @@ from conftest import files, make_blobs, root, script, small
 from dec_tutorial.ablations import ABLATIONS, STARTS, WIDTHS
 from dec_tutorial import command_line
 from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
+from dec_tutorial.dec import DEC
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.evaluation import flat
 from dec_tutorial.machine import precision_used
@@ -89,18 +90,25 @@ def test_what_a_run_leaves(tmp_path):
 def test_without_labels(cli, tmp_path):
     x, y = make_blobs()
     np.savez(tmp_path/'u.npz', x=x)
-    r = cli('dec_fit', 'u.npz', '--n_clusters', 3, '--ae_iter', 30, '--max_iter', 150, '--out', 'o')
+    r = cli('dec_fit', 'u.npz', '--n_clusters', 3, '--ae_iter', 30, '--max_iter', 150, '--out', 'o',
+            '--dims', '16,4')
     assert r.returncode == 0, r.stderr
+    assert DEC.load(tmp_path/'o'/'model.safetensors').recipe_.dims == (16, 4)
     table = [[c.strip() for c in l.strip('|').split('|')] for l in r.stdout.splitlines()
              if l.startswith('|')]
     assert (table[0] == ['cluster', 'points', 'confidence']
             and sum(int(row[1]) for row in table[2:]) == 200)
     assert all(0 < float(row[2]) <= 100 for row in table[2:]) and len(table) == 5
-    assert all(r['acc'] is r['nmi'] is r['ari'] is None
-               for r in json.loads((tmp_path/'o'/'record.json').read_text()))
+    for r in json.loads((tmp_path/'o'/'record.json').read_text()):
+        assert r['acc'] is r['nmi'] is r['ari'] is None and r['params']['dims'] == [16, 4]
+        assert '--dims 16,4' in r['command']
     assert files(tmp_path/'o') == ['assignments.csv', 'confidence.png', 'embedding.png',
                                    'model.safetensors', 'record.json', 'report.html',
                                    'training.png']
+
+def test_widths_are_numbers(cli):
+    r = cli('dec_fit', '--dims', 'wide')
+    assert r.returncode == 2 and "'wide' is no list of widths like 64,64,5" in r.stderr
 
 def test_names_are_escaped(cli, tmp_path, blobs):
     name = '<img src=x onerror=alert(1)> & <b>"'
@@ -302,6 +310,7 @@ def check_complaint(r, prog, words):
     pytest.param('blobs.npz --device cuda', 'no GPU', marks=no_gpu),
     ('blobs.npz --device banana', 'no device'), ('blobs.npz --precision fp8', 'precision'),
     ('blobs.npz --seed -1', 'seed|random_state'), ('blobs.npz --max_iter 0', 'max_iter'),
+    ('blobs.npz --dims 8,0', 'dims .* widths'),
     ('blobs.npz --ae_iter 0', 'ae_iter'), ('blobs.npz --update_interval 0', 'update_interval')],
                          ids=lambda v: v[:40])
 def test_fit_complains(cli, tmp_path, blobs, argv, words):

@@ -814,6 +814,30 @@ def test_a_fit_that_never_began_leaves_the_model(wrong):
     with pytest.raises(DecError): dec.fit(x, more=x[:, 1:])
     assert (dec.predict_proba(x) == q).all() and dec.n_clusters_ == 3
 
+def test_widths_are_an_argument():
+    x, _ = make_blobs()
+    dec = small(dims=(12, 4)).fit(x)
+    want = small(recipe=replace(narrow, dims=(12, 4))).fit(x)
+    assert (dec.transform(x) == want.transform(x)).all() and dec.recipe_ == want.recipe_
+    assert [l.out_features for l in dec.autoencoder_.encoder[::2]] == [12, 4]
+    for bad in ((12, 0), (), 12, 'wide'):
+        with pytest.raises(DecError, match='dims of a recipe must be widths'):
+            small(dims=bad).fit(x)
+    with pytest.raises(DecError, match='leave one of them out'):
+        small(dims=(12, 5), autoencoder=dec.autoencoder_).fit(x)
+    small(dims=[12, 4], autoencoder=dec.autoencoder_).fit(x)
+
+def test_codes_of_an_autoencoder_alone():
+    x, _ = make_blobs()
+    dec = small(precision='float32').fit_autoencoder(x)
+    assert np.allclose(dec.transform(x), dec.start_codes_, atol=1e-5)
+    with pytest.raises(NotFittedError): dec.predict(x)
+    with pytest.raises(NotFittedError): small().transform(x)
+    class Breaks(Callback):
+        def after_batch(self, trainer): raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError): dec.set_params(callbacks=[Breaks()]).fit(x)
+    with pytest.raises(NotFittedError): dec.transform(x)                  # trained half-way
+
 def test_what_counts_as_fitted():
     x, _ = make_blobs()
     check_is_fitted(small().fit(x))
@@ -863,7 +887,7 @@ def test_points_are_not_written_into():
     rows[slice(None)].zero_()
     assert (x == kept).all()
 
-@pytest.mark.parametrize('n, d, few', [(5000, 1024, 4096), (2000, 4096, 1024), (130, 2**20, 64)])
+@pytest.mark.parametrize('n, d, few', [(5000, 1024, 2048), (2000, 4096, 1024), (130, 2**20, 64)])
 def test_wide_rows_are_looked_at_a_few_at_a_time(n, d, few):
     rows, seen = Rows(sparse.csr_matrix((n, d), dtype=np.float32)), []
     apply_chunked(lambda x: seen.append(len(x)) or x[:, :1], rows)
