@@ -192,8 +192,8 @@ def bench(
     device, rounds, n = pick_device(device), 20 if quick else 200, 4096 if quick else 70_000
     auto = precision_used('auto', device)
     dtype = torch.bfloat16 if auto == 'bf16' else torch.float32
-    x = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32)
-    rows = []
+    x, rows = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32), []
+    few = Rows(x).few                                    # points that a pass looks at together
     def race(name, step, floor, kind, n=rounds, per=1):
         def products_alone(): # in the precision of the step
             with precision('auto' if kind == auto else 'float32', device): floor()
@@ -204,9 +204,9 @@ def bench(
                          device='cpu' if device.type == 'cpu'
                          else torch.cuda.get_device_name(device)))
     full, part = products(device=device), products(DIMS, dtype=dtype, device=device)
-    whole, last = (m and products(DIMS, m, dtype, False, device) for m in (4096, n % 4096))
+    whole, last = (m and products(DIMS, m, dtype, False, device) for m in (few, n % few))
     some = max(3, rounds//20)
-    many = lambda: [*(whole() for _ in range(n//4096)), last and last()]
+    many = lambda: [*(whole() for _ in range(n//few)), last and last()]
     race('ae_step_float32', our_ae_step(x, 'float32', device), full, 'float32')
     race('ae_step_auto', our_ae_step(x, 'auto', device), products(dtype=dtype, device=device), auto)
     kl, refresh, encode, start = our_clusters(x, 'auto', device)

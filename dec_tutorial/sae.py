@@ -25,19 +25,19 @@ def _init(linear, how):
     else: raise DecError(f"init must be 'normal', 'uniform' or 'xavier', not {how!r}")
     nn.init.zeros_(b)
 
-class _Product(torch.autograd.Function):
-    """x Wᵀ + b; if `hidden`, with x, W and the result rounded to bfloat16, else PyTorch may round x
-    and W; going back both are rounded, and the gradients of W and b are float32 again"""
+# %% ../nbs/02_sae.ipynb #5b826566
+class _Exact(torch.autograd.Function):
+    "x Wᵀ + b with the digits of float32; going back, products are of numbers rounded to bfloat16"
     @staticmethod
-    def forward(ctx, x, w, b, hidden):
-        ctx.dtype, x16, w16 = x.dtype, x.bfloat16(), w.bfloat16()
-        ctx.save_for_backward(x16, w16)
-        return torch.addmm(b.bfloat16(), x16, w16.t()) if hidden else F.linear(x.float(), w, b)
+    def forward(ctx, x, w, b):
+        ctx.dtype = x.dtype
+        ctx.save_for_backward(x.bfloat16(), w.bfloat16())
+        return F.linear(x.float(), w, b)
     @staticmethod
     def backward(ctx, g):
         (x, w), g16 = ctx.saved_tensors, g.bfloat16()
         return ((g16 @ w).to(ctx.dtype) if ctx.needs_input_grad[0] else None, (g16.t() @ x).float(),
-                g.sum(0).float(), None)
+                g.sum(0))
 
 class _Linear(nn.Linear):
     """`nn.Linear`; where `precision` asks a CPU for bfloat16, a hidden layer hands its result on
@@ -48,8 +48,9 @@ class _Linear(nn.Linear):
     def forward(self, x):
         half = (x.device.type == 'cpu' and x.ndim == 2 and self.weight.dtype == torch.float32
                 and torch.get_float32_matmul_precision() == 'medium')
-        return (_Product.apply(x, self.weight, self.bias, self.hidden) if half
-                else super().forward(x.to(self.weight.dtype)))
+        if not half: return super().forward(x.to(self.weight.dtype))
+        if not self.hidden: return _Exact.apply(x, self.weight, self.bias)
+        return F.linear(*(v.bfloat16() for v in (x, self.weight, self.bias)))
 
 def _mlp(sizes):
     layers = []

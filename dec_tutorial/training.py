@@ -62,7 +62,7 @@ class Rows:
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
-        self.few = max(64, min(4096, 2**22//self.d))        # rows to look at together: 16 MB
+        self.few = max(64, min(2048, 2**22//self.d))   # rows to look at together, 16 MB at most
         self.x, self.factor, self.device = x, factor, torch.device(device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:
@@ -89,7 +89,7 @@ class Rows:
 def apply_chunked(
     f, # module or function, (m, d) -> tensor with m rows; rows are brought to where a module lies
     rows:Rows, # all points
-    size:int|None=None, # rows at a time; None: 4096, or fewer if they are wide
+    size:int|None=None, # rows at a time; None: 2048, or fewer if they are wide
 )->torch.Tensor: # what f makes of all rows, (n, …), without gradient
     "Run `f` over the whole data set, a chunk at a time; several workers share the rows"
     rank, world = worker()
