@@ -282,10 +282,10 @@ def run_fit(
     update_interval:int|None=None, # None: the recipe's
     ae_iter:int|None=None, # None: the recipe's
     max_iter:int|None=None, # None: the recipe's
-    dims:tuple|None=None, # widths of the encoder; None: the recipe's
     device:str='auto',
     precision:str='auto', # of matrix products
     command:str|None=None, # for the record
+    dims:tuple|None=None, # widths of the encoder; None: the recipe's
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it resumes where it stopped"
     dev = pick_device(device)
@@ -408,7 +408,8 @@ def dec_fit(
     update_interval:_arg("mini-batches between two refreshes, λ; default: the recipe's", int)=None,
     ae_iter:_arg("mini-batches of the autoencoder's stages; default: the recipe's", int)=None,
     max_iter:_arg("most mini-batches of the KL phase; default: the recipe's", int)=None,
-    dims:_arg("widths of the encoder's layers, like 64,64,5; default: the recipe's", _widths)=None,
+    dims:_arg("widths of the encoder, like 64,64,5; ConvDEC: the last; default: the recipe's",
+              _widths)=None,
     root:_arg('folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache', str)=None,
     no_download:_arg('never fetch data from the network', bool)=False,
     device:_arg('auto, cpu or cuda', str)='auto',
@@ -426,7 +427,7 @@ def dec_fit(
               else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
     if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
     dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
-                            ae_iter, max_iter, dims, device, precision, command)
+                            ae_iter, max_iter, device, precision, command, dims)
     if table:
         chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
         print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "

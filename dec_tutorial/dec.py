@@ -183,7 +183,7 @@ def fit_autoencoder(self:DEC,
     X, # points, (n, d): array, data frame or sparse matrix
     y=None, # ignored
     more=None, # further points, (m, d), that only the autoencoder learns from
-)->DEC: # with autoencoder_, start_codes_, kmeans_labels_; no clusters of its own yet
+)->DEC: # with autoencoder_, start_codes_, kmeans_labels_, transform; no clusters of its own yet
     """Only what comes before the KL phase: autoencoder, and k-means on its codes
 
     `fit` starts anew; to go on, set autoencoder to the autoencoder_ of this, or give both one
@@ -438,7 +438,8 @@ def _check_autoencoder(ae, d, dims):
         raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like "
                        f"AutoEncoder, not {ae!r}")
     if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
-    if dims is not None and tuple(dims) != (has := getattr(ae, 'dims', None)):
+    has = getattr(ae, 'dims', None)                       # a network of one's own may not say
+    if dims is not None and has is not None and tuple(dims) != tuple(has):
         raise DecError(f"dims is {dims!r}, and the autoencoder given has {has}; leave one of them "
                        f"out")
 

@@ -27,7 +27,8 @@ def _init(linear, how):
 
 # %% ../nbs/02_sae.ipynb #5b826566
 class _Exact(torch.autograd.Function):
-    "x Wᵀ + b with the digits of float32; going back, products are of numbers rounded to bfloat16"
+    """x Wᵀ + b as PyTorch computes it, which may round x and W but not the result; going back, we
+    round all numbers to bfloat16"""
     @staticmethod
     def forward(ctx, x, w, b):
         ctx.dtype = x.dtype

@@ -62,7 +62,7 @@ class Rows:
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
-        self.few = max(64, min(2048, 2**22//self.d))   # rows to look at together, 16 MB at most
+        self.few = max(64, min(2048, 2**22//self.d))   # rows to look at together: 16 MB, or 64
         self.x, self.factor, self.device = x, factor, torch.device(device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:

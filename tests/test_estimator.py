@@ -523,9 +523,11 @@ def test_nothing_of_an_older_fit_is_left():
     kept = centres.copy()
     # what was handed out does not move
     assert (dec.partial_fit(x).cluster_centers_ != kept).any() and (centres == kept).all()
+    old = dec.transform(x)
     dec.fit_autoencoder(x)
-    for ask in (dec.predict, dec.transform, lambda x: dec.save('nowhere')):
+    for ask in (dec.predict, lambda x: dec.save('nowhere')):
         with pytest.raises(NotFittedError): ask(x)
+    assert (dec.transform(x) != old).any()                          # the new network's, not trained on
 
 @pytest.mark.parametrize('given', [lambda x: pd.DataFrame(x.astype(float)), lambda x: x.tolist()],
                          ids=['frame', 'list'])
@@ -826,6 +828,9 @@ def test_widths_are_an_argument():
     with pytest.raises(DecError, match='leave one of them out'):
         small(dims=(12, 5), autoencoder=dec.autoencoder_).fit(x)
     small(dims=[12, 4], autoencoder=dec.autoencoder_).fit(x)
+    class Silent(AutoEncoder): # about its widths
+        def __init__(self, *args): super().__init__(*args); del self.dims
+    small(dims=(12, 4), autoencoder=Silent(16, (12, 4), 'uniform')).fit(x)
 
 def test_codes_of_an_autoencoder_alone():
     x, _ = make_blobs()
