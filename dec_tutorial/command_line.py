@@ -420,8 +420,8 @@ def dec_fit(
     method = method_name(method)
     said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
                 n_clusters=(n_clusters, None), update_interval=(update_interval, None),
-                ae_iter=(ae_iter, None), max_iter=(max_iter, None), device=(device, 'auto'),
-                dims=(dims and ','.join(map(str, dims)), None), precision=(precision, 'auto'))
+                ae_iter=(ae_iter, None), max_iter=(max_iter, None), precision=(precision, 'auto'),
+                device=(device, 'auto'), dims=(dims and ','.join(map(str, np.ravel(dims))), None))
     command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
     folder = (_named_folder(out, data) if out
               else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))

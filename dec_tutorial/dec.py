@@ -70,7 +70,7 @@ class Recipe:
             ('tol', lambda v: isinstance(v, numbers.Real) and 0 <= v <= 1, 'a share, 0 to 1'),
             ('features', whole, 'a whole number of at least 1')):
             if not fine(v := getattr(self, name)):
-                raise DecError(f'{name} of a recipe must be {what}, not {v!r}')
+                raise DecError(f'{name} must be {what}, not {v!r}')
 
 # %% ../nbs/37_dec.ipynb #87ca3cbd
 _layer = dict(lr=.1, lr_step=20_000, dropout=.2)
@@ -349,12 +349,15 @@ def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
 # %% ../nbs/37_dec.ipynb #82d09244
 _PARTS = ('loss', 'target', 'assign', 'start', 'augment', 'network', 'head')
 _LEFT = ('loss', 'target', 'augment')          # no file holds them, and partial_fit needs them
-_OF_A_FIT = ('autoencoder_', 'layer_', 'labels_', 'cluster_centers_', 'soft_sizes_', 'n_iter_',
-             'stop_reason_', 'callbacks_', 'momentum_', 'k_curve_', 'own_')
 _BEGUN = ('start', 'network', 'head', 'autoencoder', 'callbacks')          # fit needs these, too
+# a subclass may keep more, and that stays
+_OF_A_FIT = ('autoencoder_', 'scale_', 'n_clusters_', 'seed_', 'method_', 'recipe_', 'history_',
+             'seconds_', 'reconstruction_', 'kmeans_labels_', 'start_codes_', 'layer_', 'labels_',
+             'cluster_centers_', 'soft_sizes_', 'n_iter_', 'stop_reason_', 'callbacks_',
+             'momentum_', 'k_curve_', 'own_')
 
 @patch
-def _forget(self:DEC): # what the next fit replaces, or what this one left half done
+def _forget(self:DEC): # what an older fit left, or this one half done
     for name in _OF_A_FIT: vars(self).pop(name, None)
 
 @patch

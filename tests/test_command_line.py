@@ -106,7 +106,10 @@ def test_without_labels(cli, tmp_path):
                                    'model.safetensors', 'record.json', 'report.html',
                                    'training.png']
 
-def test_widths_are_numbers(cli):
+def test_widths_are_numbers(cli, blobs):
+    for bad in (64, '64,64,5'):
+        with pytest.raises(DecError, match='^dims must be widths'):
+            dec_fit(str(blobs), out=str(blobs.parent/'o'), dims=bad)
     r = cli('dec_fit', '--dims', 'wide')
     assert r.returncode == 2 and "'wide' is no list of widths like 64,64,5" in r.stderr
 
