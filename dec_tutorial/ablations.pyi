@@ -1,7 +1,7 @@
 # made from dec_tutorial/ablations.py by .ci/stubs; do not edit
 import dataclasses
-import dec_tutorial.data
 import dec_tutorial.dec
+import dec_tutorial.reading
 import dec_tutorial.tables
 import dec_tutorial.training
 import typing
@@ -31,7 +31,7 @@ class Variant:
 @dataclasses.dataclass(frozen=True)
 class Made:
     by: object
-def run_variant(v: Variant, ds: dec_tutorial.data.Dataset, begun: typing.Any, ck: typing.Any, seed: int) -> dec_tutorial.dec.DEC: ...
+def run_variant(v: Variant, ds: dec_tutorial.reading.Dataset, begun: typing.Any, ck: typing.Any, seed: int) -> dec_tutorial.dec.DEC: ...
 def variant_cells(cells: dec_tutorial.tables.Cells, variants: typing.Any, seeds: typing.Any, recipe: typing.Any, work: typing.Any, quick: bool = ...) -> typing.Any: ...
 def random_start(z: typing.Any, k: typing.Any, n_init: typing.Any, seed: typing.Any) -> typing.Any: ...
 def minibatch_start(z: typing.Any, k: typing.Any, n_init: typing.Any, seed: typing.Any) -> typing.Any: ...

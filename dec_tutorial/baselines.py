@@ -18,7 +18,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from .data import DecError, check_x
+from .data import DecError
+from .reading import check_x
 
 # %% ../nbs/10_baselines.ipynb #1ef84b3e
 def neighbours(

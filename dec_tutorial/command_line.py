@@ -17,9 +17,9 @@ import numpy as np, torch, matplotlib.pyplot as plt
 from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
-from .data import (DecError, Dataset, _user_path, as_image, atomic_path,
-                               load_data, on_disk, part_files, scale_factor, set_theme,
-                               show_samples, thinned)
+from .data import (DecError, Dataset, as_image, load_data, scale_factor, set_theme,
+                               show_samples)
+from .reading import _user_path, atomic_path, on_disk, part_files, thinned
 from .scaling_out import first_only, worker, workers
 from .jobs import Checkpoint, job_key
 from .machine import pick_device, precision_used

@@ -24,7 +24,8 @@ from sklearn.base import (BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluste
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from .data import DecError, check_offset, check_x, mostly_mean, scale_factor
+from .data import DecError, mostly_mean, scale_factor
+from .reading import check_offset, check_x
 from .jobs import Checkpoint, job_key
 from .scaling_out import alike, first_only, worker, workers
 from .machine import (device_of, evaluating, pick_device, precision, seeded,

@@ -16,7 +16,8 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import DecError, as_image, check_y, thinned
+from .data import DecError, as_image
+from .reading import check_y, thinned
 from .training import Callback
 
 # %% ../nbs/07_evaluation.ipynb #baf02703

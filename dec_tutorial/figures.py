@@ -17,7 +17,8 @@ from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
-from .data import Dataset, DecError, as_image, atomic_path
+from .data import Dataset, DecError, as_image
+from .reading import atomic_path
 from .dec import DEC, get_recipe
 from .kl import kl_gradients, kl_loss
 from .evaluation import Snapshots, dots, scores, show_top, top_points

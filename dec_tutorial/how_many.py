@@ -10,7 +10,8 @@ import numbers, warnings
 from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
-from .data import DecError, check_x, on_disk, thinned
+from .data import DecError
+from .reading import check_x, on_disk, thinned
 from .jobs import Checkpoint, job_key
 from .evaluation import contingency
 from .figures import generalizability

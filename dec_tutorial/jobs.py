@@ -15,7 +15,8 @@ from types import (BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptor
 import numpy as np, torch, torch.nn as nn
 from fastcore.basics import patch
 from scipy import sparse
-from .data import DecError, _off_torch, _user_path, atomic_path, part_files
+from .data import DecError
+from .reading import _off_torch, _user_path, atomic_path, part_files
 from .scaling_out import first_only, worker
 from .training import Callback, Trainer
 

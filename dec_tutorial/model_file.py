@@ -13,7 +13,8 @@ import numpy as np, torch
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from sklearn.utils.validation import check_is_fitted
-from .data import DecError, _user_path, atomic_path
+from .data import DecError
+from .reading import _user_path, atomic_path
 from .machine import evaluating, pick_device, usual_defaults
 from .training import Stage
 from .soft_assignment import soft_assign

@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import Dataset, DecError, _user_path
+from .data import Dataset, DecError
+from .reading import _user_path
 
 # %% ../nbs/30_own_data.ipynb #883429b3
 def agreement(

@@ -14,7 +14,8 @@ import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from scipy import sparse
 from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
-from .data import DecError, Dataset, _user_path, load_data
+from .data import DecError, Dataset, load_data
+from .reading import _user_path
 from .machine import pick_device, precision, precision_used
 from .training import BatchStream, Rows, Stage, Trainer, apply_chunked
 from .sae import AutoEncoder, finetune, train_pair

@@ -11,7 +11,8 @@ import datetime, json, platform
 from importlib import resources
 import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt
 from scipy.stats import t as student
-from .data import DecError, _user_path, atomic_path
+from .data import DecError
+from .reading import _user_path, atomic_path
 from .evaluation import scores
 
 # %% ../nbs/08_records.ipynb #79056971

@@ -14,8 +14,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 import matplotlib.pyplot as plt
-from .data import (_LOADERS, Dataset, DecError, _user_path, atomic_path, load_data,
-                               set_theme)
+from .data import Dataset, DecError, load_data, set_theme
+from .reading import _LOADERS, _user_path, atomic_path
 from .dec import RECIPES
 from .jobs import job_key
 from .records import mean_sd, text_table

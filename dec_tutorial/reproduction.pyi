@@ -1,6 +1,6 @@
 # made from dec_tutorial/reproduction.py by .ci/stubs; do not edit
 import dataclasses
-import dec_tutorial.data
+import dec_tutorial.reading
 import dec_tutorial.tables
 import typing
 
@@ -20,5 +20,5 @@ class Item:
     run: object
     rows: object
     draw: object = ...
-def reproduce(what: str, ds: dec_tutorial.data.Dataset, seeds: typing.Any = ..., recipe: str = ..., folder: typing.Any = ..., work: typing.Any = ..., quick: bool = ..., command: str | None = ..., say: typing.Any = ..., only: str | None = ...) -> list: ...
+def reproduce(what: str, ds: dec_tutorial.reading.Dataset, seeds: typing.Any = ..., recipe: str = ..., folder: typing.Any = ..., work: typing.Any = ..., quick: bool = ..., command: str | None = ..., say: typing.Any = ..., only: str | None = ...) -> list: ...
 def dec_reproduce(what: str, data: str = ..., seeds: str = ..., recipe: str = ..., quick: bool = ..., out: str | None = ..., only: str | None = ...) -> typing.Any: ...

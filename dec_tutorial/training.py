@@ -13,7 +13,8 @@ import matplotlib.pyplot as plt
 from fastcore.basics import patch, store_attr
 from scipy import sparse
 from torch.optim.swa_utils import get_swa_multi_avg_fn
-from .data import DecError, on_disk
+from .data import DecError
+from .reading import on_disk
 from .machine import (_keep_freed, _whole_batches, device_of, evaluating, progress_bar,
                                   seeded)
 from .scaling_out import _gather, _shared, worker        # one process or several

@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from conftest import make_blobs
-from dec_tutorial import data
-from dec_tutorial.data import (Dataset, DecError, as_image, atomic_path, check_offset, check_x, check_y,
-                               hog_colour, load_data, scale_factor, show_samples)
+from dec_tutorial import reading
+from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_factor, show_samples
+from dec_tutorial.reading import atomic_path, check_offset, check_x, check_y, hog_colour
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.model_file import _seal
 from dec_tutorial.sae import AutoEncoder
@@ -546,11 +546,11 @@ def test_writers_leave_each_other_alone(tmp_path):
     "What a living process writes is no remainder of a killed one"
     gone = subprocess.Popen([sys.executable, '-c', ''])
     gone.wait()
-    dead = data._part_name(tmp_path/'model', gone.pid)
+    dead = reading._part_name(tmp_path/'model', gone.pid)
     (tmp_path/dead).touch()
-    with data.atomic_path(tmp_path/'model') as tmp:
+    with reading.atomic_path(tmp_path/'model') as tmp:
         tmp.write_text('whole')
-        assert [f.name for f in data.part_files(tmp_path/'model')] == [dead]
+        assert [f.name for f in reading.part_files(tmp_path/'model')] == [dead]
 
 def test_what_is_the_same_for_all_points_is_told_of():
     x = np.c_[make_blobs()[0], np.full(len(make_blobs()[0]), 1e4)]
@@ -622,10 +622,10 @@ def test_names_and_paths(tmp_path):
 def test_without_a_home(monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_CACHE_HOME', '')                               # as if it were not set
     monkeypatch.setattr(Path, 'home', lambda: tmp_path)
-    assert data._roots(None) == [tmp_path/'.cache'/'dec_tutorial']
+    assert reading._roots(None) == [tmp_path/'.cache'/'dec_tutorial']
     def nobody(): raise RuntimeError('Could not determine home directory.')
     monkeypatch.setattr(Path, 'home', nobody)
-    assert load_data('digits').n == 1797 and data._roots(tmp_path) == [tmp_path]
+    assert load_data('digits').n == 1797 and reading._roots(tmp_path) == [tmp_path]
     assert refused(lambda: load_data('usps', download=False), 'no home folder', 'root=')
 
 def mutate(raw, r): # flip some bits, cut some bytes out, or put some in

@@ -24,7 +24,7 @@ from dec_tutorial.dec import DEC, get_recipe, show_training
 from dec_tutorial.jobs import job_key
 from dec_tutorial.model_file import _seal
 from dec_tutorial.kl import dec_loss
-from dec_tutorial import data, how_many
+from dec_tutorial import how_many, reading
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.records import read_records
 from dec_tutorial.figures import generalizability
@@ -698,7 +698,7 @@ def test_points_beyond_float32_get_no_cluster(): # maps write -3.4e38 where they
 
 def test_the_search_for_k_holds_no_file_whole(tmp_path, monkeypatch):
     np.save(tmp_path/'x.npy', make_blobs(400)[0])
-    monkeypatch.setattr(data, 'IN_MEMORY', 2**13)
+    monkeypatch.setattr(reading, 'IN_MEMORY', 2**13)
     x = np.load(tmp_path/'x.npy', mmap_mode='r')
     seen = []
     monkeypatch.setattr(how_many, '_row', lambda a, b, halves, k: seen.append(len(halves[0])) or {})

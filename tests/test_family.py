@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np, pytest, torch
 from safetensors.numpy import load_file
 from conftest import make_blobs
-from dec_tutorial.data import _LOADERS, Dataset, DecError
+from dec_tutorial.data import Dataset, DecError
+from dec_tutorial.reading import _LOADERS
 from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
 from dec_tutorial.images import for_pictures                              # registers all of METHODS
 from dec_tutorial.losses import Jitter

@@ -4,9 +4,10 @@ import numpy as np, pytest, torch
 from scipy import sparse
 from sklearn.decomposition import PCA
 from conftest import make_blobs
-from dec_tutorial import data
+from dec_tutorial import reading
 from dec_tutorial.command_line import raw_kmeans
-from dec_tutorial.data import load_data, on_disk, scale_factor
+from dec_tutorial.data import DecError, load_data, scale_factor
+from dec_tutorial.reading import on_disk
 from dec_tutorial.evaluation import cluster_accuracy, flat
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.performance import in_turn, our_ae_step, products
@@ -67,7 +68,7 @@ def test_file_stays_on_disk(tmp_path, monkeypatch):
     x, _ = make_blobs(500, 20)
     np.save(tmp_path/'x.npy', x)
     want = DEC(3, recipe=tiny, random_state=0).fit(load_data(tmp_path/'x.npy').x)
-    monkeypatch.setattr(data, 'IN_MEMORY', 0)
+    monkeypatch.setattr(reading, 'IN_MEMORY', 0)
     ds = load_data(tmp_path/'x.npy')
     assert on_disk(ds.x) and not Rows(ds.x).held and not on_disk(x)
     assert on_disk(ds.x[3:]) and not on_disk(np.load(tmp_path/'x.npy', mmap_mode='r').astype('f2'))
@@ -80,7 +81,7 @@ def test_file_stays_on_disk(tmp_path, monkeypatch):
 def test_the_command_takes_what_stays_on_disk(tmp_path, monkeypatch):
     x, _ = make_blobs(900, 20)
     np.save(tmp_path/'x.npy', x)
-    monkeypatch.setattr(data, 'IN_MEMORY', x.nbytes)             # a quarter of the points at a time
+    monkeypatch.setattr(reading, 'IN_MEMORY', x.nbytes)             # a quarter of the points at a time
     ds = load_data(tmp_path/'x.npy')
     ds = dataclasses.replace(ds, x=np.load(tmp_path/'x.npy', mmap_mode='r'))
     raw, want = raw_kmeans(ds.x, 3), raw_kmeans(x, 3)
@@ -110,7 +111,7 @@ def test_average_is_the_mean_of_the_path():
 
 @pytest.mark.parametrize('field', ['average', 'decay', 'batch_share'])
 def test_shares(field):
-    with pytest.raises(data.DecError, match=f'{field} is a share of the run|{field}'):
+    with pytest.raises(DecError, match=f'{field} is a share of the run|{field}'):
         Stage(10, **{field: 1.5})
 
 def test_a_rate_too_high_is_halved(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np, pandas as pd, pytest, scipy.special, torch
 from safetensors import safe_open
 from scipy import sparse
 from conftest import Child, files, run_script, small
-from dec_tutorial import command_line, data, dec, how_many, sae, training
+from dec_tutorial import command_line, dec, how_many, sae, training
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.jobs import job_key
@@ -62,7 +62,7 @@ def watch(log, moment=None, sig=None):
     training.Trainer.step = noted
     before(command_line, 'raw_kmeans', 'raw k-means')
     before(dec.DEC, '_start', 'k-means')
-    before(data.os, 'replace', 'saving', 20)
+    before(os, 'replace', 'saving', 20)
     before(command_line, '_report', 'report')
 
 class Watch: # as an argument for `before`, which must be a function without arguments
