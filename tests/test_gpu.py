@@ -17,9 +17,9 @@ from dec_tutorial.training import Rows, Stage, apply_chunked
 
 pretended = sys.modules.get('pretended_gpu')
 gpu = pytest.mark.skipif(not (torch.cuda.is_available() or pretended), reason='needs a GPU')
-tiny = Recipe('tiny', pretrain=Stage(10, lr=.1), finetune=Stage(30, lr=.3, average=.8),
-              cluster=Stage(30, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform',
-              update_interval=10)
+tiny = Recipe('tiny', pretrain=Stage(5, lr=.1), finetune=Stage(12, lr=.3, average=.8),
+              cluster=Stage(12, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform',
+              update_interval=4)
 noisy = replace(tiny, pretrain=replace(tiny.pretrain, dropout=.2))   # each device has its own noise
 
 def walk(): # in a process of its own: PyTorch cannot forget a kind of device
@@ -79,7 +79,7 @@ def test_larger_than_memory(tmp_path, x, kind):
     assert_same(fitted(given), fitted(given, 'cpu'), given)
 
 @gpu
-@pytest.mark.parametrize('at', ['layer 2 of 2 5', 'autoencoder 20', 'clusters 15'])
+@pytest.mark.parametrize('at', ['layer 2 of 2 3', 'autoencoder 8', 'clusters 6'])
 def test_resumes(tmp_path, x, monkeypatch, at):
     "Between two refreshes, and while weights are averaged; target and average come from the file"
     step = training.Trainer.step
