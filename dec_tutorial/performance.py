@@ -23,7 +23,7 @@ from .soft_assignment import ClusterLayer
 from .dec import DEC
 from .kl import fit_clusters, kmeans_start
 from .evaluation import cluster_accuracy
-from .records import mean_sd, text_table, write_records
+from .records import mean_sd, processor, text_table, write_records
 from .command_line import _arg, _command, _out_folder
 from .tables import (QUICK, Cells, as_cell, autoencoder_labels, kl_phase,
                                  shared_start)
@@ -288,7 +288,8 @@ def whole_race(
     if importlib.util.find_spec('clustpy'):
         rows.append(_clustpy_race(ds, target, cap, epochs, seed))
     return [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()}
-            | dict(n=ds.n, target=target, threads=torch.get_num_threads()) for r in rows]
+            | dict(n=ds.n, target=target, threads=torch.get_num_threads(), cpu=processor())
+            for r in rows]
 
 # %% ../nbs/31_performance.ipynb #b2a068b9
 @_command
