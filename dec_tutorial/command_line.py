@@ -6,7 +6,7 @@
 __all__ = ['raw_kmeans', 'run_fit', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/09_command_line.ipynb #fde34084
-import argparse, base64, csv, html, itertools, math, os, shlex, sys, tempfile, time, typing
+import argparse, base64, copy, csv, html, itertools, math, os, shlex, sys, tempfile, time, typing
 import warnings
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -22,7 +22,7 @@ from .data import (DecError, Dataset, as_image, load_data, scale_factor, set_the
 from .reading import _user_path, atomic_path, on_disk, part_files, thinned
 from .scaling_out import first_only, worker, workers
 from .jobs import Checkpoint, job_key
-from .machine import pick_device, precision_used
+from .machine import out_of_memory, pick_device, precision_used
 from .training import Rows, apply_chunked
 from .dec import DEC, method_name, show_training
 from .evaluation import flat, show_confidence, show_contingency, show_flat, show_top
@@ -194,10 +194,23 @@ def _command_of(folder): # that is not finished in it, or made the records in it
 def _write_text(path, text):
     with atomic_path(path) as tmp: tmp.write_text(text, encoding='utf-8')
 
+def _claim(folder, command, before): # before: _command_of(folder) when this command began
+    if (now := _command_of(folder)) not in (before, command):
+        raise DecError(f"{now} has begun to write to {folder} meanwhile; give your command again, "
+                       f"or name another folder with --out")
+    _write_text(folder/'.command', command)
+
+_COLUMNS = ['row', 'cluster', 'confidence']
+
+def _no_other(path): # assignments may be written over, and nothing else
+    if path.is_file() and path.read_bytes()[:99].split(b'\r\n')[0] != ','.join(_COLUMNS).encode():
+        raise DecError(f"{path} holds something else than assignments; move it, or name another "
+                       f"file with --out")
+
 def _assignments(q, path): # a line for every point
     with atomic_path(path) as tmp, open(tmp, 'w', newline='') as f:
         w = csv.writer(f)
-        w.writerow(['row', 'cluster', 'confidence'])
+        w.writerow(_COLUMNS)
         w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
 
 # %% ../nbs/09_command_line.ipynb #b7c407d0
@@ -223,10 +236,11 @@ def _write_all(ds, dec, records, table, out):
     if _recorded(out):                                             # of another job in this folder
         for name in _PICTURES - {name for name, *_ in drawn}:
             (out/f'{name}.png').unlink(missing_ok=True)
-    if ds.names and len({*ds.names}) == ds.d:
-        dec.feature_names_in_ = np.array(ds.names, dtype=object)
     # these were the command's own
-    dec.set_params(checkpoint=None, callbacks=None).save(out/'model.safetensors')
+    kept = copy.copy(dec.set_params(checkpoint=None, callbacks=None))
+    if ds.names and len({*ds.names}) == ds.d:
+        kept.feature_names_in_ = np.array(ds.names, dtype=object)
+    kept.save(out/'model.safetensors')
     _write_text(out/'report.html', _report(ds, dec, table, [d[1:] for d in drawn], records))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
@@ -288,17 +302,17 @@ def run_fit(
     dims:tuple|None=None, # widths of the encoder; None: the recipe's
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it resumes where it stopped"
-    dev = pick_device(device)
-    out, seed, used = _free(_user_path(out)), int(seed), precision_used(precision, dev)
+    dev, out = pick_device(device), _free(_user_path(out))
+    before, seed, used = _command_of(out), int(seed), precision_used(precision, dev)
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, dims=dims)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=precision, **limits)
     what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=used,
                 rows=dec.train_rows, image=ds.image_shape, more=ds.more is None or job_key(ds.more))
     with workers(dev):                                        # one, unless torchrun started several
-        rank, _ = worker()
+        rank = worker()[0]
         ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
-        if command and not rank: _write_text(out/'.command', command)      # until it is finished
+        if command and not rank: _claim(out, command, before)              # until it is finished
         raw = _raw_once(ds, ck, seed)
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
         journey = import_module('dec_tutorial.seeing').Journey                       # page 35
@@ -321,10 +335,8 @@ def _plain(prog):
     try:
         with plt.rc_context(): yield
     except DecError as e: sys.exit(f'{prog}: {e}')
-    except (MemoryError, RuntimeError) as e:                      # PyTorch has several words for it
-        full = isinstance(e, MemoryError) or any(w in str(e) for w in (
-            'out of memory', 'not enough memory', "can't allocate memory", 'enforce fail'))
-        if not full: raise
+    except (MemoryError, RuntimeError) as e:
+        if not out_of_memory(e): raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped; give the same command again to go on')
     finally:                                                 # a notebook keeps its own figures
@@ -464,6 +476,7 @@ def dec_predict(
     if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
         raise DecError(f"--out {out} is the model or the data itself; name another file")
     dec, ds = DEC.load(model, device), load_data(data, root)
+    _no_other(_user_path(out))
     q = dec.predict_proba(_in_order(dec, ds))
     _assignments(q, out)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '

@@ -24,8 +24,9 @@ from sklearn.base import (BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluste
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from . import __version__
 from .data import DecError, mostly_mean, scale_factor
-from .reading import check_offset, check_x
+from .reading import check_offset, check_x, on_disk
 from .jobs import Checkpoint, job_key
 from .scaling_out import alike, first_only, worker, workers
 from .machine import (device_of, evaluating, pick_device, precision, seeded,
@@ -96,8 +97,18 @@ def get_recipe(
         raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
     return r
 
+# %% ../nbs/37_dec.ipynb #cf97e109
+class _Fit: # above DEC, since scikit-learn looks for `more` when the class is made
+    def fit(self,
+        X, # points, (n, d): array, data frame or sparse matrix
+        y=None, # ignored: clustering sees no labels
+        more=None, # further points, (m, d), that only the autoencoder learns from
+    )->'DEC':
+        "Autoencoder, k-means on its codes, KL phase"
+        return self._fit(X, more)
+
 # %% ../nbs/37_dec.ipynb #5cdb2b8d
-class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
+class DEC(_Fit, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator
 
     `help(DEC)` explains each parameter, and what `fit` leaves; threads take turns."""
@@ -192,21 +203,15 @@ def fit_autoencoder(self:DEC,
     with self._started(X, more): return self
 
 @patch
-def fit(self:DEC,
-    X, # points, (n, d): array, data frame or sparse matrix
-    y=None, # ignored: clustering sees no labels
-    more=None, # further points, (m, d), that only the autoencoder learns from
-)->DEC:
-    "Autoencoder, k-means on its codes, KL phase"
+def _fit(self:DEC, X, more): # what fit does
     with self._started(X, more) as (X, rows, ck, start):
         r, use, self.momentum_ = self.recipe_, self._use, None
         # callbacks may ask for codes on the way
         self.layer_ = layer = use.head(start['mu'], self.alpha, use.assign).to(rows.device)
         if 'head' in start: layer.load_state_dict(start['head'])
-        layer.mu.requires_grad_(bool(use.train_centroids))
         self.callbacks_ = self._callbacks(X)
-        trainer, refresh = self._cluster(rows, start['z'], r.cluster, start['labels'], r.tol,
-                                         self.seed_ + 200, ck, use.target)
+        trainer, refresh = self._cluster(rows, start['z'], r, start['labels'], self.seed_ + 200,
+                                         ck, use.target)
     empty = self.n_clusters_ - len(np.unique(self.labels_))
     if empty:
         warnings.warn(f'{empty} of {self.n_clusters_} clusters {"is" if empty == 1 else "are"} '
@@ -330,19 +335,20 @@ def _callbacks(self:DEC, X):
     return all_
 
 @patch
-def _cluster(self:DEC, rows, z, stage, labels, tol, seed, ck, target):
+def _cluster(self:DEC, rows, z, r, labels, seed, ck, target):
     "The KL phase on some points, and what the estimator tells of it"
     use = self._use
     encoder, points = ((self.autoencoder_.encoder, rows) if self.backprop
                        else (nn.Identity(), Rows(z, device=rows.device)))
-    trainer, refresh = fit_clusters(encoder, self.layer_, points, stage, labels,
-                                    self.recipe_.update_interval, tol, seed, ck, self.callbacks_,
-                                    target, use.loss,
-                                    self.autoencoder_ if use.keep_decoder else None, use.augment)
+    self.layer_.mu.requires_grad_(bool(use.train_centroids))
+    trainer, refresh = fit_clusters(encoder, self.layer_, points, r.cluster, labels,
+                                    r.update_interval, r.tol, seed, ck, self.callbacks_, target,
+                                    use.loss, self.autoencoder_ if use.keep_decoder else None,
+                                    use.augment)
     q = self._q(rows).cpu().numpy()
     if not np.isfinite(q).all():
         raise Diverged(f"clusters: after batch {trainer.t} the network gives no numbers; lower the "
-                       f"learning rate (now {stage.lr:g}) or check the scale of X")
+                       f"learning rate (now {r.cluster.lr:g}) or check the scale of X")
     self.labels_, self.soft_sizes_, self.cluster_centers_ = (
         q.argmax(1), q.sum(0, dtype=np.float64), self.layer_.mu.detach().cpu().numpy().copy())
     return trainer, refresh
@@ -467,6 +473,7 @@ def _check_more(more, X, given): # given: X as the user has it
     check_offset(raw, 'more')
     if sparse.issparse(more) != sparse.issparse(X):
         raise DecError('one of X and more is sparse and the other dense; give both alike')
+    if on_disk(X): warnings.warn('with more, X is copied into memory, though it is on disk')
     if more.shape[1] != X.shape[1]:
         raise DecError(f"more has {more.shape[1]} features, X has {X.shape[1]}; "
                        "give points of the same kind")
@@ -528,7 +535,8 @@ def _open_checkpoint(self:DEC, x, r, **further): # and the seed: where it was dr
     if drawn: ck.done['seed'] = seed
     if ck.check and ck.done.setdefault('key', key := self._job(x, r, seed, further)) != key:
         raise DecError(f"checkpoint {ck.path} belongs to another job (other data, arguments or "
-                       f"seed); delete it or name another file")
+                       f"seed, or another version of this package); delete it or name another "
+                       f"file")
     return ck, seed
 
 @patch
@@ -538,7 +546,7 @@ def _job(self:DEC, x, r, seed, further): # its key
     return job_key(x, recipe=dataclasses.asdict(r), k=k if k == 'auto' else int(k),
                    alpha=self.alpha, backprop=self.backprop, n_init=self.n_init, seed=seed,
                    precision=self.precision, rows=self.train_rows, autoencoder=self.autoencoder,
-                   **further, **own)
+                   version=__version__, **further, **own)
 
 # %% ../nbs/37_dec.ipynb #1f7ec7c1
 @patch
@@ -586,10 +594,11 @@ def _fit_autoencoder(self:DEC, rows, r, seed, ck): # network, phases, seconds
             ae.load_state_dict(best['weights'])
             return ae, [SimpleNamespace(**p) for p in best['phases']], spent
         warnings.warn(f'{error or _poor(behind)}; the autoencoder starts again at half the rate')
-        ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(('layer', 'autoencoder'))}
+        stale = ('layer', 'autoencoder', 'k-means on the codes', 'clusters')
+        ck.done = ({k: v for k, v in ck.done.items() if not k.startswith(stale)}
                    | dict(halved=halved + 1, before=best, spent=spent))
         ck.running = None
-        ck.save()
+        ck.keep()
 
 # %% ../nbs/37_dec.ipynb #5bbbf5e3
 class _Momentum(Callback):
@@ -617,20 +626,42 @@ def _or_as_before(*nets): # what they held is put back if the block does not end
 
 # %% ../nbs/37_dec.ipynb #fc935737
 @patch
+def _other_method(self:DEC): # has it changed since the fit? what was built then cannot
+    parts = lambda name: {n: (_USUAL | get_method(name))[n] for n in ('head', 'network')}
+    was, now = self.method_, method_name(self.method)
+    if parts(was) != parts(now):
+        raise DecError(f"the model was fitted as {was}, and {now} is built of other parts, so "
+                       f"partial_fit cannot go on with it; fit anew, or set method={was!r} again")
+    return was != now
+
+@patch
+def _went_on(self:DEC, trainer, refresh, r, seen): # seen: soft sizes before this portion
+    later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
+    self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history),
+                      'changes': self.history_['changes'] + later(refresh.changes)}
+    self.n_iter_, self.stop_reason_ = self.n_iter_ + trainer.t, trainer.stop_reason
+    self.soft_sizes_ = seen + self.soft_sizes_
+    self.seconds_ |= {'clusters': self.seconds_['clusters'] + trainer.seconds}
+    self.momentum_ = trainer.opt.state_dict()
+
+# %% ../nbs/37_dec.ipynb #5eeda574
+@patch
 def partial_fit(self:DEC,
     X, # points, (m, d); at the first call enough to train an autoencoder on
     y=None, # ignored
 )->DEC:
     """Learn from a stream
 
-    The first call is `fit`, each further one a pass of the KL phase over new points; callbacks go
-    on unless they are fit_only, and count its batches from 0."""
+    The first call is `fit`, each further one a pass of the KL phase over new points, by the
+    arguments as they are set now; callbacks are those of the fit, go on unless they are fit_only,
+    and count its batches from 0."""
     if not hasattr(self, 'layer_'): return self.fit(X)
     self._complete(_LEFT)
-    self._settings(sparse.issparse(X))                        # arguments may have been set since
+    r, other = self._settings(sparse.issparse(X)), self._other_method()
     with usual_defaults(): rows = self._rows(X, hold=True)
-    stage, use, seen = self.recipe_.cluster, self._use, self.soft_sizes_
-    n_iter = math.ceil(rows.n/stage.batch(rows.n))
+    use, seen = self._use, self.soft_sizes_
+    n_iter = math.ceil(rows.n/r.cluster.batch(rows.n))
+    portion = replace(r, cluster=replace(r.cluster, n_iter=n_iter, epochs=None, decay=0.), tol=0.)
     f = torch.from_numpy(seen).float().to(rows.device)
     # f_j of all points so far
     target = (use.target if use.target is not target_distribution
@@ -639,21 +670,17 @@ def partial_fit(self:DEC,
           _or_as_before(self.autoencoder_, self.layer_)):
         self._check_workers(rows)
         z, labels = apply_chunked(self.autoencoder_.encoder, rows), self._q(rows).argmax(1)
-        # of a model from a file
-        if self.callbacks_ is None: self.callbacks_ = self._callbacks(check_x(X))
+        if self.callbacks_ is None or other:                               # None: from a file
+            self.callbacks_ = self._callbacks(check_x(X))
         self.callbacks_ = (
             [*(c for c in self.callbacks_ if not (c.fit_only or isinstance(c, _Momentum))),
              _Momentum(self.momentum_)])
-        trainer, refresh = self._cluster(rows, z, replace(stage, n_iter=n_iter, epochs=None,
-                                                          decay=0.), labels, 0.,
-                                         self.seed_ + 300 + self.n_iter_, Checkpoint(), target)
-    later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
-    self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history),
-                      'changes': self.history_['changes'] + later(refresh.changes)}
-    self.n_iter_, self.stop_reason_ = self.n_iter_ + trainer.t, trainer.stop_reason
-    self.soft_sizes_ = seen + self.soft_sizes_
-    self.seconds_ |= {'clusters': self.seconds_['clusters'] + trainer.seconds}
-    self.momentum_ = trainer.opt.state_dict()
+        trainer, refresh = self._cluster(rows, z, portion, labels, self.seed_ + 300 + self.n_iter_,
+                                         Checkpoint(), target)
+    self.method_ = method_name(self.method)
+    self.recipe_ = replace(self.recipe_, cluster=r.cluster, update_interval=r.update_interval,
+                           tol=r.tol)
+    self._went_on(trainer, refresh, r, seen)
     return self
 
 # %% ../nbs/37_dec.ipynb #524c7656

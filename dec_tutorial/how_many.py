@@ -6,7 +6,7 @@
 __all__ = ['prediction_strength', 'k_curve', 'choose_k', 'show_k_curve', 'along', 'filled']
 
 # %% ../nbs/33_how_many.ipynb #0105817b
-import numbers, warnings
+import math, numbers, warnings
 from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from sklearn.base import clone
@@ -62,6 +62,15 @@ def _to_try(ks, n):
         raise DecError(f"ks must be whole numbers of clusters, not {ks!r}")
     return ks
 
+def _thin(X, first): # what halves are made of, and how many of it are among the first rows
+    thin = thinned(X) if on_disk(X) else X                              # halves are held in memory
+    return thin, first and math.ceil(first*thin.shape[0]/X.shape[0])
+
+def _halves(X, first, seed): # each with how many of the first rows are in it
+    for half in np.array_split(np.random.default_rng(seed).permutation(X.shape[0]), 2):
+        pick = np.sort(half)
+        yield X[pick], first and max(1, int((pick < first).sum()))
+
 # %% ../nbs/33_how_many.ipynb #d6a99458
 def k_curve(
     dec, # a DEC: its settings are used, its n_clusters is not
@@ -70,19 +79,18 @@ def k_curve(
     ks=None,
     checkpoint:Checkpoint|None=None, # to go on from after a kill
 )->list: # a dictionary for each k: k, strength, G, loss_train, loss_validation
-    "How well DEC's clusters of one half of the points predict those of the other, for every k"
+    """How well DEC's clusters of one half of the points predict those of the other, for every k
+
+    What `fit` was given as `more` is not used."""
     if dec.autoencoder is not None:
         raise DecError('the number of clusters is found with two autoencoders, one for each half '
                        'of the points; through a given one clusters come again even where there '
                        'are none. Leave autoencoder out, or say n_clusters')
-    X = check_x(X)
-    if on_disk(X): X = thinned(X)                                       # halves are held in memory
-    n, ck = X.shape[0], checkpoint or Checkpoint()
-    ks = _to_try(ks, n)
+    X, first, ck = *_thin(check_x(X), dec.train_rows), checkpoint or Checkpoint()
+    ks = _to_try(ks, X.shape[0])
     alone = _alone(ck, dec, X)
     seed = ck.once('seed of the halves', dec._draw_seed)
-    halves = [X[np.sort(half)]
-              for half in np.array_split(np.random.default_rng(seed).permutation(n), 2)]
+    halves, part = zip(*_halves(X, first, seed))
     own = [_of_half(ck, i, job_key(half, seed=seed, job=ck.done.get('curve')))
            for i, half in enumerate(halves)]
     try: clone(dec)
@@ -92,8 +100,8 @@ def k_curve(
                        f"that makes new ones for each") from e
     make = lambda i, k, **kw: clone(dec).set_params(**dict(checkpoint=None, n_clusters=int(k),
                                                            random_state=(seed + i) % 2**32) | kw)
-    aes = cache(lambda: [make(i, ks[0], checkpoint=c).fit_autoencoder(half).autoencoder_
-                         for i, (half, c) in enumerate(zip(halves, own))])
+    aes = cache(lambda: [make(i, ks[0], checkpoint=c, train_rows=rows).fit_autoencoder(half)
+                         .autoencoder_ for i, (half, c, rows) in enumerate(zip(halves, own, part))])
     def fits(k):
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', '.*empty in the end')      # where k is too large

@@ -17,6 +17,7 @@ from fastcore.basics import patch
 from scipy import sparse
 from .data import DecError
 from .reading import _off_torch, _user_path, atomic_path, part_files
+from .machine import out_of_memory
 from .scaling_out import first_only, worker
 from .training import Callback, Trainer
 
@@ -192,6 +193,10 @@ def save(self:Checkpoint):
 
 # %% ../nbs/36_jobs.ipynb #2d146a58
 @patch
+def _refused(self:Checkpoint, why): # what may be well another time is left alone
+    return DecError(f'checkpoint {self.path}: {why}; name another file')
+
+@patch
 def _read(self:Checkpoint):
     cause = None
     try:
@@ -199,11 +204,10 @@ def _read(self:Checkpoint):
         state = torch.load(raw, weights_only=True, map_location='cpu')
         ours = isinstance(state, dict) and {*state} == {'done', 'running'}
         if ours: self.done, self.running = state['done'], state['running']
-    except (PermissionError, IsADirectoryError, MemoryError) as e:
-        raise DecError(f"checkpoint {self.path}: {getattr(e, 'strerror', 'not enough memory')}; "
-                       f"name another file") from e
-    except Exception as e:                                               # damaged, or no checkpoint
-        cause = e
+    except OSError as e: raise self._refused(e.strerror or e) from e
+    except Exception as e:
+        if out_of_memory(e): raise self._refused('not enough memory') from e
+        cause = e                                                        # damaged, or no checkpoint
         if ours := self.path.suffix == '.pt':
             names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
             kept = next(p for p in map(self.path.with_name, names) if not p.exists())

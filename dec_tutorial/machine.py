@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['seeded', 'has_fast_bf16', 'precision', 'precision_used', 'usual_defaults', 'pick_device', 'device_of', 'evaluating',
-           'progress_bar']
+           'out_of_memory', 'progress_bar']
 
 # %% ../nbs/38_machine.ipynb #10f48bb9
 import os, signal, sys, threading
@@ -140,6 +140,15 @@ def evaluating(
 
 # %% ../nbs/38_machine.ipynb #d0bfa340
 def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(3): M_MMAP_THRESHOLD
+
+# %% ../nbs/38_machine.ipynb #7c1e4782
+def out_of_memory(
+    e, # an exception
+)->bool:
+    "Was there not enough memory, of the machine or of the GPU?"
+    return isinstance(e, MemoryError) or isinstance(e, RuntimeError) and any(
+        words in str(e) for words in ('out of memory', 'not enough memory', "can't allocate memory",
+                                      'alloc_cpu'))
 
 # %% ../nbs/38_machine.ipynb #9d380361
 def progress_bar(total, done=0, name=''):

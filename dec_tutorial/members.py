@@ -10,6 +10,7 @@ __all__ = ['NOISE', 'Again', 'counted_means', 'Counting', 'narrow', 'equal_sizes
 from dataclasses import dataclass
 import numpy as np, torch, torch.nn as nn
 from sklearn.mixture import GaussianMixture
+from .data import DecError
 from .machine import seeded
 from .training import Callback, Stage
 from .sae import AutoEncoder, dropout
@@ -55,6 +56,9 @@ class Counting(Callback):
     def __init__(self, dec, x):
         self.dec, layer = dec, dec.layer_
         if hasattr(layer, 'count'): return                            # of a stream, or from a file
+        if not hasattr(dec, 'start_codes_'):
+            raise DecError('DCN counts from the codes that a fit begins with, and a file does not '
+                           'hold them; fit anew')
         sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
         layer.register_buffer('count', torch.from_numpy(sizes).to(layer.mu))
         z = torch.from_numpy(dec.start_codes_).to(layer.mu)

@@ -73,7 +73,9 @@ def atomic_path(
         tmp = path.with_name(_part_name(path, f'{os.getpid()}-{threading.get_ident()}'))
         path.parent.mkdir(parents=True, exist_ok=True)
         yield tmp
-        if path.exists() and tmp.exists(): shutil.copymode(path, tmp)
+        # or a power cut may leave an empty file
+        with open(tmp, 'rb+') as f: os.fsync(f.fileno())
+        if path.exists(): shutil.copymode(path, tmp)
         os.replace(tmp, path)
     except OSError as e:
         raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write "
@@ -259,7 +261,11 @@ def _read_npz(path):
     with np.load(path, allow_pickle=False) as f:
         keys = set(f.files)
         if 'x' in keys: x = f['x']
-        elif 'format' in keys and f['format'].item() != b'csr': x = sparse.load_npz(path).tocsr()
+        elif 'format' in keys and f['format'].item() != b'csr':
+            x = sparse.load_npz(path)
+            # an index beyond the shape would be a crash in C
+            if hasattr(x, 'check_format'): x.check_format(full_check=True)
+            x = x.tocsr()
         elif {'data', 'indices', 'indptr', 'shape'} <= keys:
             data, indices, indptr = f['data'], f['indices'], f['indptr']
             if (indices.dtype.kind not in 'iu' or indptr.dtype.kind not in 'iu'
@@ -297,9 +303,10 @@ def _read_npy(path):
                 mmap_mode='r' if os.path.getsize(path) > IN_MEMORY else None)
     if not isinstance(x, np.ndarray):
         raise DecError(f"{path} is an .npz archive under another name; rename it to .npz")
-    if on_disk(x) and x.dtype != np.float32:
-        warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory as float32; saved '
-                      f'as float32 it could stay on disk')
+    if on_disk(x) and not (x.dtype == np.float32 and x.flags.c_contiguous):
+        how = '' if x.flags.c_contiguous else ', column by column,'
+        warnings.warn(f'{path} holds {x.dtype}{how} and has to be copied into memory; saved as '
+                      f'float32, row by row, it could stay on disk')
     return x, None, None
 
 # %% ../nbs/40_reading.ipynb #c4418d93
@@ -473,7 +480,11 @@ def _fetch(name, get, roots, download):
     be written"""
     for r in roots:
         try: return get(r, False)
-        except FileNotFoundError: continue
+        except (FileNotFoundError, PermissionError): continue
+        except DecError: raise
+        except ImportError as e:
+            raise DecError(f"{name} is read by torchvision, and that cannot be imported here "
+                           f"({e}); install one that fits your PyTorch") from e
         except Exception as e:
             # torchvision's way to say that a file is missing
             if isinstance(e, RuntimeError) and 'Dataset not found' in str(e): continue
@@ -500,7 +511,7 @@ def _torchvision(cls, train, test, shape=None):
         x = np.concatenate([np.asarray(p.data) for p in parts])
         y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels)
                             for p in parts])
-        return x.astype(np.float32)/255, y, shape or x.shape[1:]
+        return np.divide(x, 255, dtype=np.float32), y, shape or x.shape[1:]
     return get
 
 _mnist = _torchvision('MNIST', dict(train=True), dict(train=False))
@@ -534,6 +545,7 @@ def _stl10_hog(root, download):
     path = root/'stl10_hog.npz'                                     # what was computed once is kept
     if path.exists():
         with np.load(path, allow_pickle=False) as f: return f['x'], f['y'], None, f['more']
+    hog_colour(np.zeros((96, 96, 3), np.uint8))      # what is missing is told before any download
     from torchvision.datasets import STL10
     parts = {s: STL10(str(root), split=s, download=download)
              for s in ('train', 'test', 'unlabeled')}

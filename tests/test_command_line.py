@@ -150,6 +150,11 @@ def test_other_peoples_files_are_left_alone(cli, tmp_path, blobs):
     r = cli('dec_predict', tmp_path/'model.safetensors', blobs, '--out', blobs)
     assert r.returncode == 1 and 'name another file' in r.stderr
     assert np.load(blobs)['x'].shape == (200, 16)
+    for rows, code in (('row,cluster,confidence\r\n0,1,0.5\r\n', 0), ('name,age\n', 1)):
+        (tmp_path/'c.csv').write_text(rows, newline='')
+        r = cli('dec_predict', tmp_path/'model.safetensors', blobs, '--out', 'c.csv')
+        assert r.returncode == code
+    assert 'something else than assignments' in r.stderr and (tmp_path/'c.csv').read_text() == rows
 
 def test_its_own_input_is_not_overwritten(cli, tmp_path, blobs):
     assert cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0     # so the folder is ours
@@ -372,6 +377,12 @@ def test_usage_errors_are_argparse_s(cli):
     for argv in (('dec_fit', '--seed', 'three'), ('dec_fit', '--color', 'red'), ('dec_predict',)):
         r = cli(*argv)
         assert r.returncode == 2 and 'usage:' in r.stderr and 'Traceback' not in r.stderr
+
+def test_a_folder_that_another_command_took_meanwhile(tmp_path):
+    before = command_line._command_of(tmp_path)
+    for _ in range(2): command_line._claim(tmp_path, 'dec_fit b/data.csv', before)
+    with pytest.raises(DecError, match='dec_fit b/data.csv has begun to write'):
+        command_line._claim(tmp_path, 'dec_fit a/data.csv', before)
 
 def no_memory(): run_out(MemoryError())
 def no_memory_for_a_tensor(): run_out(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
@@ -599,7 +610,7 @@ def test_fuzzed_files(cli, tmp_path):
             assert 'Traceback' not in got.stderr and (got.returncode == 0 or got.stderr.strip(
                 ).splitlines()[-1].startswith('dec_fit: ')), got.stderr[-2000:]
             ends.append(got.returncode)
-    assert len(ends) == 20 and 0 < sum(map(bool, ends))
+    assert len(ends) == 28 and 0 < sum(map(bool, ends))
 
 
 def test_from_python_commands_are_functions(monkeypatch):

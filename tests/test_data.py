@@ -227,6 +227,12 @@ def test_truncated_mnist(tmp_path, part, size, download):
     assert refused(lambda: load_data('mnist', root=tmp_path, download=download), 'mnist', tmp_path,
                    'damaged')
 
+def test_what_is_not_installed_is_no_damage(tmp_path, monkeypatch):
+    make_mnist(tmp_path)
+    monkeypatch.setitem(sys.modules, 'torchvision', None)
+    assert refused(lambda: load_data('mnist', root=tmp_path, download=False), 'torchvision',
+                   'cannot be imported')
+
 def test_other_damaged_benchmarks(tmp_path):
     load = lambda name: load_data(name, root=tmp_path, download=False)
     for name, data in (('usps.bz2', bz2.compress(b'1 1:0.5\n'*2000)[:-9]),
@@ -264,6 +270,13 @@ def make_csr(path, **change):
     np.savez(path, **dict(dict(data=m.data, indices=m.indices, indptr=m.indptr, shape=m.shape,
                                y=np.arange(6) % 2), **change))
     return m
+
+@pytest.mark.parametrize('kind', ['csc', 'bsr'])
+def test_an_index_beyond_the_shape_is_no_crash(tmp_path, kind):
+    m = sparse.csr_matrix(np.eye(6, dtype=np.float32)).asformat(kind)
+    m.indices[0] = 50_000_000
+    sparse.save_npz(tmp_path/'x.npz', m)
+    assert refused(lambda: load_data(tmp_path/'x.npz'), 'damaged')
 
 def test_csr_stays_sparse(tmp_path):
     m = make_csr(tmp_path/'t.npz')
@@ -565,7 +578,9 @@ def test_what_is_the_same_for_all_points_is_told_of():
 
 def make_all(folder): # a good file of every kind
     make_npz(folder/'dense.npz')
-    make_csr(folder/'csr.npz')
+    m = make_csr(folder/'csr.npz')
+    for kind in ('csc', 'bsr'):
+        sparse.save_npz(folder/f'{kind}.npz', m.asformat(kind), compressed=False)
     np.save(folder/'table.npy', rng.random((6, 4)))
     np.save(folder/'stack.npy', pixels(4, 3, 2))
     (folder/'table.csv').write_text('a,b,label\n'
@@ -638,7 +653,7 @@ def mutate(raw, r): # flip some bits, cut some bytes out, or put some in
     return bytes(b)
 
 @pytest.mark.filterwarnings('ignore')
-def test_fuzz(tmp_path): # 1000 damaged files: a sentence or a sound data set, nothing else
+def test_fuzz(tmp_path): # 1400 damaged files: a sentence or a sound data set, nothing else
     r, good, bad = np.random.default_rng(7), 0, 0
     for f in make_all(tmp_path):
         raw = f.read_bytes()

@@ -9,6 +9,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
@@ -331,9 +332,45 @@ def test_a_stream_may_change_its_method(): # and trains a decoder now, of which 
     fresh.momentum_ = None
     for one in (dec, fresh): one.set_params(method='IDEC').partial_fit(points)
     assert (dec.cluster_centers_ == fresh.cluster_centers_).all()
-    adam = replace(dec.recipe_, cluster=Stage(40, optimizer='adam', lr=1e-3))
-    dec.recipe_ = adam
+    assert dec.method_ == 'IDEC'
+    dec.set_params(cluster=Stage(40, optimizer='adam', lr=1e-3))
     assert dec.partial_fit(points).labels_.shape == (200,)
+
+def test_a_stream_goes_by_the_arguments_as_they_are(tmp_path):
+    dec = small().fit(points)
+    mu = dec.cluster_centers_
+    dec.set_params(train_centroids=False).partial_fit(points)
+    assert (dec.cluster_centers_ == mu).all()
+    dec.set_params(train_centroids=True, cluster=Stage(40, lr=1e-9)).partial_fit(points)
+    assert np.allclose(dec.cluster_centers_, mu, atol=1e-6) and dec.recipe_.cluster.lr == 1e-9
+    dec.set_params(cluster=Stage(40, lr=.1)).partial_fit(points)
+    assert not np.allclose(dec.cluster_centers_, mu, atol=1e-6)
+    dec.save(tmp_path/'m')
+    assert DEC.load(tmp_path/'m').recipe_.cluster.lr == .1
+
+def test_a_stream_keeps_what_it_is_built_of(tmp_path):
+    dec = small().fit(points)
+    dec.save(tmp_path/'m')
+    with pytest.raises(DecError, match="fitted as DEC, and VaDE is built of other parts.*'DEC'"):
+        dec.set_params(method='VaDE').partial_fit(points)
+    assert dec.set_params(method='DCN').partial_fit(points).layer_.count.sum() > len(points)
+    with pytest.raises(DecError, match='DCN.*fit anew'):
+        DEC.load(tmp_path/'m').set_params(method='DCN').partial_fit(points)
+
+def test_more_is_routed():
+    with config_context(enable_metadata_routing=True):
+        for learn in (small(), small().set_fit_request(more=True)):
+            make_pipeline(learn).fit(points, **{'more': points} if learn.get_metadata_routing()
+                                     .fit.requests['more'] else {})
+
+def test_only_the_first_rows_decide_the_number_too(monkeypatch):
+    seen, real = [], DEC.fit_autoencoder
+    def watched(self, X, *args, **kw):
+        seen.append(self.train_rows)
+        return real(self, X, *args, **kw)
+    monkeypatch.setattr(DEC, 'fit_autoencoder', watched)
+    k_curve(small(train_rows=120), points, [2])
+    assert len(seen) == 2 and sum(seen) == 120
 
 def test_a_stream_of_one_kind_still_teaches():
     "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
@@ -497,6 +534,13 @@ def test_spectral_clustering_knows_the_names_of_columns():
     sec = SEC(3, random_state=0, n_init=2).fit(x)
     assert (sec.predict(x) == sec.labels_).all() and [*sec.feature_names_in_] == [*x.columns]
     with pytest.raises(ValueError, match='feature names'): sec.predict(x[x.columns[::-1]])
+
+def test_looking_at_eigenvectors_changes_no_fit():
+    x, _ = make_blobs()
+    sec = SEC(3, random_state=0, n_init=2).fit(x)
+    before = kinds(dict(vars(sec)) | dict(kmeans_=None))
+    sec.embed(np.tile(x[:, ::-1], 2))
+    assert kinds(dict(vars(sec)) | dict(kmeans_=None)) == before and (sec.predict(x) == sec.labels_).all()
 
 def test_a_loaded_model_goes_on_as_it_was(tmp_path):
     x, _ = make_blobs()
@@ -786,10 +830,10 @@ def test_a_portion_that_goes_wrong_changes_nothing(method, tmp_path):
     fitted = small(method=method).fit(x[:300]).partial_fit(x[:300])
     dec, fresh = pickle.loads(pickle.dumps(fitted)), pickle.loads(pickle.dumps(fitted))
     q, centres = dec.predict_proba(x), dec.cluster_centers_
-    recipe = dec.recipe_
-    dec.recipe_ = replace(recipe, cluster=replace(recipe.cluster, lr=1e30))
-    with pytest.raises(DecError, match='lower the learning rate'): dec.partial_fit(x)
-    dec.recipe_ = recipe
+    wild = replace(dec.recipe_.cluster, lr=1e30)
+    with pytest.raises(DecError, match='lower the learning rate'):
+        dec.set_params(cluster=wild).partial_fit(x)
+    dec.set_params(cluster=None)
     assert (dec.predict_proba(x) == q).all()
     dec.callbacks_ = [*dec.callbacks_, StopAt(1)]
     with pytest.raises(KeyboardInterrupt): dec.partial_fit(x)

@@ -619,17 +619,27 @@ def test_a_path_that_cannot_be_written_is_told_before_any_work(tmp_path, x):
             callbacks=[Count()]).fit(x)
     assert not done
 
-def test_a_good_checkpoint_stays_where_memory_is_short(left, x, monkeypatch):
-    def none(*_, **__): raise MemoryError
-    monkeypatch.setattr(torch, 'load', none)
-    with pytest.raises(DecError, match='not enough memory'): Checkpoint(left)
-    assert left.exists()
+@pytest.mark.parametrize('where, error, says', [
+    ((torch, 'load'), MemoryError(), 'not enough memory'),
+    ((torch, 'load'), RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. "
+                                   "DefaultCPUAllocator: can't allocate memory"), 'not enough memory'),
+    ((Path, 'read_bytes'), OSError(5, 'Input/output error'), 'Input/output error')])
+def test_a_good_checkpoint_stays_where_it_cannot_be_read_now(left, monkeypatch, where, error, says):
+    def fail(*_, **__): raise error
+    monkeypatch.setattr(*where, fail)
+    with pytest.raises(DecError, match=says): Checkpoint(left)
+    assert [*left.parent.iterdir()] == [left]
 
 def test_globals_that_are_not_used_do_not_matter(x):
     made = {}
     exec('def loss(b): return (lambda v: v*factor)(b.q).sum()', made)
     key = lambda **more: made.update(more) or job_key(x, loss=made['loss'])
     assert key(factor=1., q=1) == key(q=np.arange(3)) != key(factor=2.)
+
+def test_another_version_is_another_job(left, x, monkeypatch):
+    monkeypatch.setattr(dec, '__version__', '99')
+    with pytest.raises(DecError, match='another version'):
+        DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(x)
 
 # ---- Several workers, as torchrun starts them or in a group of the user's own
 def free_port():
