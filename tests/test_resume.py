@@ -390,11 +390,12 @@ def test_a_slow_disk_does_not_save_at_every_batch(tmp_path, monkeypatch):
     assert 8 <= len(saves) <= 12                       # 60 batches of a second, a save after each 5
 
 def test_a_drawn_seed_is_kept_without_a_key_too(tmp_path, x):
-    make = lambda: DEC(4, recipe=tiny, checkpoint=Checkpoint(tmp_path/'ck.pt', check=False),
-                       callbacks=[Stop(20)])
+    # of some drawn seeds a run settles before batch 20; with tol=0 none does
+    make = lambda: DEC(4, recipe=tiny, tol=0., callbacks=[Stop(20)],
+                       checkpoint=Checkpoint(tmp_path/'ck.pt', check=False))
     with pytest.raises(KeyboardInterrupt): make().fit(x)
     resumed = make().fit(x)
-    whole = DEC(4, recipe=tiny, random_state=resumed.seed_).fit(x)
+    whole = DEC(4, recipe=tiny, tol=0., random_state=resumed.seed_).fit(x)
     assert (resumed.cluster_centers_ == whole.cluster_centers_).all()
 
 def test_more_workers_than_rows(monkeypatch):
