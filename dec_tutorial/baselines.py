@@ -116,15 +116,16 @@ class _Spectral(ClusterMixin, BaseEstimator):
         neighbors:tuple|None=None,
     )->np.ndarray: # the relaxed indicator, (n, n_clusters)
         "The eigenvectors only"
-        return self._eigenvectors(X, neighbors)[0]
-    def _eigenvectors(self, X, neighbors): # and what fit keeps besides
-        X = check_x(X).astype(np.float64)
+        return clone(self)._eigenvectors(X, neighbors)             # what was fitted stays as it is
+    def _eigenvectors(self, X, neighbors):
+        given, X = X, check_x(X).astype(np.float64)
         n = X.shape[0]
         _check_spectral(self, n)
         dist, idx = neighbors or neighbours(X, self.n_neighbors)
         if idx.shape[0] != n or idx.shape[1] < self.n_neighbors:
             raise DecError(f"neighbors of {idx.shape[0]} points, {idx.shape[1]} each, were given; "
                            f"needed are {self.n_neighbors} for each of the {n} points")
+        validate_data(self, given, skip_check_array=True)            # sees columns and their names
         return self._embed(X, dist[:, :self.n_neighbors], idx[:, :self.n_neighbors],
                            check_random_state(self.random_state))
     def fit(self,
@@ -132,9 +133,7 @@ class _Spectral(ClusterMixin, BaseEstimator):
         y=None, # ignored
         neighbors:tuple|None=None, # as for embed
     ):
-        self.embedding_, more = self._eigenvectors(X, neighbors)
-        validate_data(self, X, skip_check_array=True)                # sees columns and their names
-        vars(self).update(more)
+        self.embedding_ = self._eigenvectors(X, neighbors)
         self.kmeans_ = discretise(self.embedding_, self.n_clusters, self.n_init, self.random_state)
         self.labels_ = self.kmeans_.labels_
         return self
@@ -164,8 +163,8 @@ class SEC(_Spectral):
         except ArpackNoConvergence as e:
             raise DecError(f"SEC: only {len(e.eigenvalues)} of {self.n_clusters} eigenvectors were "
                            f"found; try a larger mu or more n_neighbors") from e
-        coef, intercept = linear(F)
-        return F, dict(coef_=coef, intercept_=intercept)
+        self.coef_, self.intercept_ = linear(F)
+        return F
     def predict(self, X): # points, (m, d) -> clusters, (m,), by the linear map
         check_is_fitted(self, 'kmeans_')
         given, X = X, check_x(X).astype(np.float64)
@@ -224,12 +223,12 @@ class LDMGI(_Spectral):
                 vals, F = lobpcg(A, rng.standard_normal((n, k + 5)), M=sparse.diags_array(1/diag),
                                  largest=False, tol=1e-4, maxiter=2000)
             F, vals = F[:, at := np.argsort(vals)[:k]], vals[at]
-            if residual(vals, F) < .01: return F, {}
+            if residual(vals, F) < .01: return F
         vals, F = eigsh(A.tocsc(), k, sigma=-1e-6, v0=rng.standard_normal(n))         # factorises A
         if not (rest := residual(vals, F)) < .01:
             raise DecError(f"LDMGI: the eigenvectors did not settle (residual {rest:.2g}); take a "
                            f"larger lam, or remove points that are nearly equal to others")
-        return F, {}
+        return F
 
 # %% ../nbs/10_baselines.ipynb #a58b5199
 SWEEP = tuple(10.**e for e in range(-8, 9, 2))                            # of μ and of λ

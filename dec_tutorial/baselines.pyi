@@ -14,7 +14,9 @@ def centred_products(x: typing.Any) -> tuple: ...
 def sec_operator(x: typing.Any, L: typing.Any, mu: float, gamma: float) -> tuple: ...
 
 class SEC:
+    coef_: typing.Any
     gamma: typing.Any
+    intercept_: typing.Any
     mu: typing.Any
     n_clusters: typing.Any
     n_init: typing.Any

@@ -203,7 +203,9 @@ def _claim(folder, command, before): # before: _command_of(folder) when this com
 _COLUMNS = ['row', 'cluster', 'confidence']
 
 def _no_other(path): # assignments may be written over, and nothing else
-    if path.is_file() and path.read_bytes()[:99].split(b'\r\n')[0] != ','.join(_COLUMNS).encode():
+    if not path.is_file(): return
+    with open(path, 'rb') as f: first = f.readline(99)
+    if first.strip() != ','.join(_COLUMNS).encode():
         raise DecError(f"{path} holds something else than assignments; move it, or name another "
                        f"file with --out")
 
@@ -435,9 +437,9 @@ def dec_fit(
                 ae_iter=(ae_iter, None), max_iter=(max_iter, None), precision=(precision, 'auto'),
                 device=(device, 'auto'), dims=(dims and ','.join(map(str, np.ravel(dims))), None))
     command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
+    if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
     folder = (_named_folder(out, data) if out
               else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
-    if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
     dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
                             ae_iter, max_iter, device, precision, command, dims)
     if table:
@@ -475,8 +477,8 @@ def dec_predict(
     out = out or f"assignments-{_user_path(data).stem or 'data'}.csv"
     if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
         raise DecError(f"--out {out} is the model or the data itself; name another file")
-    dec, ds = DEC.load(model, device), load_data(data, root)
     _no_other(_user_path(out))
+    dec, ds = DEC.load(model, device), load_data(data, root)
     q = dec.predict_proba(_in_order(dec, ds))
     _assignments(q, out)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '

@@ -97,25 +97,14 @@ def get_recipe(
         raise DecError(f"no recipe is called {recipe!r}; known are {', '.join(RECIPES)}")
     return r
 
-# %% ../nbs/37_dec.ipynb #cf97e109
-class _Fit: # above DEC, since scikit-learn looks for `more` when the class is made
-    def fit(self,
-        X, # points, (n, d): array, data frame or sparse matrix
-        y=None, # ignored: clustering sees no labels
-        more=None, # further points, (m, d), that only the autoencoder learns from
-    )->'DEC':
-        "Autoencoder, k-means on its codes, KL phase"
-        return self._fit(X, more)
-
 # %% ../nbs/37_dec.ipynb #5cdb2b8d
-class DEC(_Fit, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
+class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator
 
     `help(DEC)` explains each parameter, and what `fit` leaves; threads take turns."""
     def __init__(self,
         n_clusters:int|str=10, # k; or 'auto', see k_curve
-        *,
-        method:str='DEC', # in METHODS; sets the arguments marked 'DEC: …' where you leave None
+        *, method:str='DEC', # in METHODS; sets the arguments marked 'DEC: …' where you leave None
         recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
         update_interval:int|None=None, # mini-batches between two refreshes; None: the recipe's
         tol:float|None=None, # share of changed points that ends training; None: the recipe's
@@ -144,6 +133,7 @@ class DEC(_Fit, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin,
         checkpoint=None, # file to resume from after a kill, gone at the end; or a Checkpoint
     ):
         store_attr(store_args=False)            # each under its name, as scikit-learn wants it
+    def fit(self, X, y=None, more=None): pass    # patched below; scikit-learn sees `more` here only
     def transform(self, X): # it stands here, since set_output wraps what a class is made with
         "Codes: points, old or new, (n, d) -> z, (n, d_z); after `fit_autoencoder`, too"
         return self._codes(X)
@@ -203,7 +193,12 @@ def fit_autoencoder(self:DEC,
     with self._started(X, more): return self
 
 @patch
-def _fit(self:DEC, X, more): # what fit does
+def fit(self:DEC,
+    X, # points, (n, d): array, data frame or sparse matrix
+    y=None, # ignored: clustering sees no labels
+    more=None, # further points, (m, d), that only the autoencoder learns from
+)->DEC:
+    "Autoencoder, k-means on its codes, KL phase"
     with self._started(X, more) as (X, rows, ck, start):
         r, use, self.momentum_ = self.recipe_, self._use, None
         # callbacks may ask for codes on the way
@@ -635,14 +630,16 @@ def _other_method(self:DEC): # has it changed since the fit? what was built then
     return was != now
 
 @patch
-def _went_on(self:DEC, trainer, refresh, r, seen): # seen: soft sizes before this portion
+def _went_on(self:DEC, trainer, refresh, r, seen): # by r; seen: soft sizes before this portion
     later = lambda entries: [(self.n_iter_ + t, v) for t, v in entries]
     self.history_ |= {trainer.name: self.history_[trainer.name] + later(trainer.history),
                       'changes': self.history_['changes'] + later(refresh.changes)}
     self.n_iter_, self.stop_reason_ = self.n_iter_ + trainer.t, trainer.stop_reason
     self.soft_sizes_ = seen + self.soft_sizes_
     self.seconds_ |= {'clusters': self.seconds_['clusters'] + trainer.seconds}
-    self.momentum_ = trainer.opt.state_dict()
+    self.momentum_, self.method_ = trainer.opt.state_dict(), method_name(self.method)
+    self.recipe_ = replace(self.recipe_, cluster=r.cluster, update_interval=r.update_interval,
+                           tol=r.tol)
 
 # %% ../nbs/37_dec.ipynb #5eeda574
 @patch
@@ -677,9 +674,6 @@ def partial_fit(self:DEC,
              _Momentum(self.momentum_)])
         trainer, refresh = self._cluster(rows, z, portion, labels, self.seed_ + 300 + self.n_iter_,
                                          Checkpoint(), target)
-    self.method_ = method_name(self.method)
-    self.recipe_ = replace(self.recipe_, cluster=r.cluster, update_interval=r.update_interval,
-                           tol=r.tol)
     self._went_on(trainer, refresh, r, seen)
     return self
 

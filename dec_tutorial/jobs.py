@@ -194,7 +194,8 @@ def save(self:Checkpoint):
 # %% ../nbs/36_jobs.ipynb #2d146a58
 @patch
 def _refused(self:Checkpoint, why): # what may be well another time is left alone
-    return DecError(f'checkpoint {self.path}: {why}; name another file')
+    return DecError(f'checkpoint {self.path}: {why}; name another file, or try again if that may '
+                    f'pass')
 
 @patch
 def _read(self:Checkpoint):

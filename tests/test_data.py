@@ -232,6 +232,16 @@ def test_what_is_not_installed_is_no_damage(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'torchvision', None)
     assert refused(lambda: load_data('mnist', root=tmp_path, download=False), 'torchvision',
                    'cannot be imported')
+    monkeypatch.setitem(sys.modules, 'skimage', None)          # told before 2.6 GB are downloaded
+    for download in (False, True):
+        assert refused(lambda: load_data('stl10_hog', root=tmp_path, download=download),
+                       'dec-tutorial[stl10]')
+
+def test_a_folder_that_may_not_be_read_is_passed_over(tmp_path):
+    def get(root, download):
+        if root == tmp_path/'a': raise PermissionError(13, 'Permission denied')
+        return root
+    assert reading._fetch('rcv1', get, [tmp_path/'a', tmp_path/'b'], False) == tmp_path/'b'
 
 def test_other_damaged_benchmarks(tmp_path):
     load = lambda name: load_data(name, root=tmp_path, download=False)
