@@ -21,12 +21,12 @@ from .jobs import job_key
 from .records import mean_sd, text_table
 from .command_line import _arg, _command, _out_folder
 from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points,
-                                 by_r_min, graph_cells, kl_phase, shared_start, show_points,
-                                 show_r_min, show_settings, side_by_side, table2_cells,
-                                 table3_cells, table4_cells)
-from .ablations import (ABLATIONS, STARTS, WIDTHS, show_forest, show_starts,
-                                    show_widths, start_rows, variant_cells, variant_rows,
-                                    width_rows)
+                                 by_r_min, fewer_cells, graph_cells, kl_phase, shared_start,
+                                 show_points, show_r_min, show_settings, side_by_side,
+                                 table2_cells, table3_cells, table4_cells)
+from .ablations import (ABLATIONS, LAYERS, STARTS, WIDTHS, show_forest,
+                                    show_starts, show_widths, start_rows, variant_cells,
+                                    variant_rows, width_rows)
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
 from .compare import (family_cells, family_rows, jitter_cells, jitter_rows,
@@ -116,6 +116,7 @@ WHAT = dict(
     table2=Item('fig2', table2_cells, _beside('table2')),
     table3=Item('table3', table3_cells, _beside('table3')),
     table4=Item('table4', table4_cells, by_r_min, _of_recipe(show_r_min)),
+    fewer=Item('fewer', fewer_cells, _only(family_rows), _only(show_forest)),
     fig2=Item('fig2', table2_cells, _beside('table2'), _of_recipe(show_settings)),
     fig3=Item('fig3', fig3_cells, _only(fig3_rows), _drawn(show_fig3)),
     fig4=Item('fig4', fig4_cells, _only(fig4_rows), _drawn(show_fig4)),
@@ -126,6 +127,7 @@ WHAT = dict(
     details=Item('details', details_cells, _only(details_rows)),
     precision=Item('precision', precision_cells, _only(precision_rows)),
     ablations=Item('ablations', _variants(ABLATIONS), _only(variant_rows), _only(show_forest)),
+    layers=Item('layers', _variants(LAYERS), _only(variant_rows), _only(show_forest)),
     widths=Item('widths', _variants(WIDTHS), _only(width_rows), _only(show_widths)),
     starts=Item('starts', _variants(STARTS), _only(start_rows), _only(show_starts)),
     mistakes=Item('mistakes', _variants(MISTAKES), _only(variant_rows), _only(show_forest)),
@@ -180,9 +182,9 @@ def reproduce(
 # %% ../nbs/13_reproduction.ipynb #a012d92f
 @_command
 def dec_reproduce(
-    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, overfit, graphs, details, '
-              'precision, ablations, widths, starts, mistakes, combining, family, jitter or sizes',
-              str, opt=False),
+    what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, fewer, overfit, graphs, '
+              'details, precision, ablations, layers, widths, starts, mistakes, combining, family, '
+              'jitter or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from sklearn import config_context
 from conftest import files, make_blobs, root, script, small
-from dec_tutorial.ablations import ABLATIONS, STARTS, WIDTHS
+from dec_tutorial.ablations import ABLATIONS, LAYERS, STARTS, WIDTHS
 from dec_tutorial import command_line
 from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
 from dec_tutorial.dec import DEC
@@ -401,6 +401,7 @@ def test_not_enough_memory_is_said(cli, tmp_path, blobs, how):
                                                  'DEC w/o backprop, not stopped', 'DEC']),
                                        ('table3', ['AE+k-means', 'AE+LDMGI', 'AE+SEC']),
                                        ('table4', ['k-means', 'AE+k-means', 'DEC']),
+                                       ('fewer', ['k-means', 'AE+k-means', 'DEC']),
     ('fig4', ['equation 4', "the authors' plot"]), ('fig5', ['0', '1']), ('fig6', ['5', '10']),
     ('overfit', ['5', '10']),
     ('graphs', ['SEC, μ = 10⁻⁸', 'SEC, μ = 1', 'LDMGI, λ = 10⁻⁸', 'LDMGI, λ = 1']),
@@ -419,8 +420,8 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
     assert (files(tmp_path/'o') == drawn + [path.name]
             and path.match(f'{"fig2" if what == "table2" else what}_blobs-????????-quick.json'))
     records = json.loads(path.read_text())
-    methods = (dict(table2=rows, fig2=rows, table3=rows, table4=rows, fig4=['AE+k-means'],
-                    graphs=['SEC', 'LDMGI'], details=['AE+k-means', 'DEC'],
+    methods = (dict(table2=rows, fig2=rows, table3=rows, table4=rows, fewer=rows,
+                    fig4=['AE+k-means'], graphs=['SEC', 'LDMGI'], details=['AE+k-means', 'DEC'],
                     precision=['AE+k-means', 'DEC']).get(what, ['DEC']))
     assert {r['method'] for r in records} == set(methods)
     assert ({r['seed'] for r in records} == {0, 1}
@@ -450,7 +451,7 @@ def test_only_some_cells_of_a_table(cli, tmp_path, blobs):
     assert json.loads(path.read_text()) == records
 
 @pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('widths', WIDTHS),
-                                           ('starts', STARTS),
+                                           ('starts', STARTS), ('layers', LAYERS),
                                            ('mistakes', MISTAKES)])
 def test_variants(cli, tmp_path, blobs, what, variants):
     r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')
