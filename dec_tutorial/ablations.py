@@ -116,15 +116,11 @@ def minibatch_start(z, k, n_init, seed):
     return dict(mu=torch.from_numpy(km.cluster_centers_).float(),
                 labels=torch.from_numpy(km.labels_).long())
 
-# greedy layers before the whole autoencoder, of so many batches each, or a quarter as long as it
-def _layers(noise, n_iter=None):
-    def changed(r):
-        s = r.finetune
-        length = (dict(n_iter=n_iter, epochs=None, min_iter=0) if n_iter else
-                  dict(n_iter=max(1, s.n_iter//4), epochs=s.epochs and s.epochs/4,
-                       min_iter=s.min_iter//4))
-        return replace(r, pretrain=replace(s, **length, dropout=noise, average=0.))
-    return changed
+def _layers(noise, share=.25): # greedy layers before the whole autoencoder, each so much as long
+    return lambda r: replace(r, pretrain=replace(
+        r.finetune, n_iter=max(1, round(share*r.finetune.n_iter)), dropout=noise, average=0.,
+        epochs=r.finetune.epochs and share*r.finetune.epochs,
+        min_iter=round(share*r.finetune.min_iter)))
 
 # %% ../nbs/14_ablations.ipynb #1ac36131
 START = (
@@ -144,7 +140,7 @@ START = (
     Variant('start', 'mini-batch k-means', dict(start=minibatch_start)))
 
 LAYERS = (START[0], Variant('start', 'greedy layers first', recipe=_layers(.2)),
-          Variant('start', 'greedy layers of 50 000 batches', recipe=_layers(.2, 50_000)))
+          Variant('start', 'greedy layers as long as the whole', recipe=_layers(.2, 1.)))
 
 # %% ../nbs/14_ablations.ipynb #9b9c5126
 def keep_reconstruction(batch):
