@@ -6,10 +6,9 @@ import dec_tutorial.tables
 import dec_tutorial.training
 import typing
 
-__all__ = ['START', 'LAYERS', 'PARTS', 'TARGET', 'KERNEL', 'WIDTHS', 'RULE', 'ABLATIONS', 'STARTS', 'Variant', 'Made', 'run_variant', 'variant_cells', 'random_start', 'minibatch_start', 'keep_reconstruction', 'tenth', 'FrozenCodes', 'power_target', 'batch_target_loss', 'start_pull', 'by_hand', 'Lloyd', 'against', 'variant_rows', 'show_forest', 'width_rows', 'show_widths', 'gmm_start', 'normalised_cut', 'graph_start', 'strays', 'start_rows', 'show_starts']
+__all__ = ['START', 'PARTS', 'TARGET', 'KERNEL', 'WIDTHS', 'RULE', 'ABLATIONS', 'STARTS', 'Variant', 'Made', 'run_variant', 'variant_cells', 'random_start', 'minibatch_start', 'keep_reconstruction', 'tenth', 'FrozenCodes', 'power_target', 'batch_target_loss', 'start_pull', 'by_hand', 'Lloyd', 'against', 'variant_rows', 'show_forest', 'width_rows', 'show_widths', 'gmm_start', 'normalised_cut', 'graph_start', 'strays', 'start_rows', 'show_starts']
 
 START: tuple
-LAYERS: tuple
 PARTS: tuple
 TARGET: tuple
 KERNEL: tuple

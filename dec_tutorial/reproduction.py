@@ -24,9 +24,9 @@ from .tables import (PAPER, QUICK, Cells, as_cell, autoencoder_labels, by_points
                                  by_r_min, fewer_cells, graph_cells, kl_phase, shared_start,
                                  show_points, show_r_min, show_settings, side_by_side,
                                  table2_cells, table3_cells, table4_cells)
-from .ablations import (ABLATIONS, LAYERS, STARTS, WIDTHS, show_forest,
-                                    show_starts, show_widths, start_rows, variant_cells,
-                                    variant_rows, width_rows)
+from .ablations import (ABLATIONS, STARTS, WIDTHS, show_forest, show_starts,
+                                    show_widths, start_rows, variant_cells, variant_rows,
+                                    width_rows)
 from .mistakes import MISTAKES
 from .combining import combining_cells, combining_rows, show_plans
 from .compare import (family_cells, family_rows, jitter_cells, jitter_rows,
@@ -127,7 +127,6 @@ WHAT = dict(
     details=Item('details', details_cells, _only(details_rows)),
     precision=Item('precision', precision_cells, _only(precision_rows)),
     ablations=Item('ablations', _variants(ABLATIONS), _only(variant_rows), _only(show_forest)),
-    layers=Item('layers', _variants(LAYERS), _only(variant_rows), _only(show_forest)),
     widths=Item('widths', _variants(WIDTHS), _only(width_rows), _only(show_widths)),
     starts=Item('starts', _variants(STARTS), _only(start_rows), _only(show_starts)),
     mistakes=Item('mistakes', _variants(MISTAKES), _only(variant_rows), _only(show_forest)),
@@ -183,7 +182,7 @@ def reproduce(
 @_command
 def dec_reproduce(
     what:_arg('table2, table3, table4, fig2, fig3, fig4, fig5, fig6, fewer, overfit, graphs, '
-              'details, precision, ablations, layers, widths, starts, mistakes, combining, family, '
+              'details, precision, ablations, widths, starts, mistakes, combining, family, '
               'jitter or sizes', str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',

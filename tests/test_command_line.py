@@ -7,7 +7,7 @@ from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from sklearn import config_context
 from conftest import files, make_blobs, root, script, small
-from dec_tutorial.ablations import ABLATIONS, LAYERS, STARTS, WIDTHS
+from dec_tutorial.ablations import ABLATIONS, STARTS, WIDTHS
 from dec_tutorial import command_line
 from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
 from dec_tutorial.dec import DEC
@@ -451,7 +451,7 @@ def test_only_some_cells_of_a_table(cli, tmp_path, blobs):
     assert json.loads(path.read_text()) == records
 
 @pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('widths', WIDTHS),
-                                           ('starts', STARTS), ('layers', LAYERS),
+                                           ('starts', STARTS),
                                            ('mistakes', MISTAKES)])
 def test_variants(cli, tmp_path, blobs, what, variants):
     r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', '0', '--quick', '--out', 'o')

@@ -160,7 +160,7 @@ def test_records(path):
                 'rcv1'.split() and r['recipe'] in (None, 'fast', 'paper', 'authors'))
         assert (r['experiment'] in 'fit table2 table3 table4 fig2 fig3 fig4 fig5 fig6 overfit '
                 'graphs details precision ablations widths starts mistakes combining family jitter '
-                'sizes fewer layers'.split())
+                'sizes fewer'.split())
         for score in ('acc', 'nmi', 'ari'):
             assert 0 <= r[score] <= 1 or score == 'ari' and -.5 <= r[score] < 0
         assert (isinstance(r['params'], dict) and isinstance(r['versions'], dict)
