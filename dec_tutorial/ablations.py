@@ -116,11 +116,16 @@ def minibatch_start(z, k, n_init, seed):
     return dict(mu=torch.from_numpy(km.cluster_centers_).float(),
                 labels=torch.from_numpy(km.labels_).long())
 
-def _layers(noise, share=.25): # greedy layers before the whole autoencoder, each so much as long
-    return lambda r: replace(r, pretrain=replace(
-        r.finetune, n_iter=max(1, round(share*r.finetune.n_iter)), dropout=noise, average=0.,
-        epochs=r.finetune.epochs and share*r.finetune.epochs,
-        min_iter=round(share*r.finetune.min_iter)))
+def _as_long(stage, c): # c times as many mini-batches
+    return replace(stage, n_iter=max(1, round(c*stage.n_iter)),
+                   epochs=stage.epochs and c*stage.epochs, min_iter=round(c*stage.min_iter))
+
+def _whole(c): # the whole autoencoder, trained c times as long
+    return lambda r: replace(r, finetune=_as_long(r.finetune, c))
+
+def _layers(noise, c=.25): # greedy layers before the whole autoencoder, each c times as long as it
+    return lambda r: replace(r, pretrain=replace(_as_long(r.finetune, c), dropout=noise,
+                                                 average=0.))
 
 # %% ../nbs/14_ablations.ipynb #1ac36131
 START = (
@@ -128,9 +133,8 @@ START = (
     Variant('start', 'no autoencoder, N(0, 0.01²)', dict(autoencoder=_untrained('normal'))),
     Variant('start', 'no autoencoder, uniform', dict(autoencoder=_untrained('uniform'))),
     Variant('start', 'no autoencoder, codes widened', dict(autoencoder=Made(_widened))),
-    Variant('start', 'autoencoder twice as long', recipe=lambda r: replace(
-        r, finetune=replace(r.finetune, n_iter=2*r.finetune.n_iter, epochs=r.finetune.epochs
-                            and 2*r.finetune.epochs, min_iter=2*r.finetune.min_iter))),
+    *(Variant('start', f'autoencoder {how} as long', recipe=_whole(c))
+      for how, c in (('a quarter', .25), ('half', .5), ('twice', 2))),
     Variant('start', 'weights N(0, 0.01²)', recipe=lambda r: replace(r, init='normal')),
     Variant('start', 'weights Xavier', recipe=lambda r: replace(r, init='xavier')),
     Variant('start', 'greedy layers first', recipe=_layers(.2)),
@@ -234,6 +238,7 @@ def by_hand(batch):
 
 class Lloyd(Callback):
     "Move every centroid to the mean of its points, at every refresh"
+    fit_only = True                                     # a stream has other points
     def __init__(self, dec, x): self.dec, self.x = dec, x
     def after_refresh(self, trainer, q):
         mu, c = self.dec.layer_.mu.data, q.argmax(1)

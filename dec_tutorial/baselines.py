@@ -165,7 +165,10 @@ class SEC(_Spectral):
                            f"found; try a larger mu or more n_neighbors") from e
         self.coef_, self.intercept_ = linear(F)
         return F
-    def predict(self, X): # points, (m, d) -> clusters, (m,), by the linear map
+    def predict(self,
+        X, # points, (m, d), old or new
+    ): # clusters, (m,)
+        "The nearest centroid of k-means, where the linear map puts a point"
         check_is_fitted(self, 'kmeans_')
         given, X = X, check_x(X).astype(np.float64)
         if X.shape[1] != self.n_features_in_:

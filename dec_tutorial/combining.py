@@ -54,6 +54,10 @@ class Rising:
     end:float # its last value
     start:float=.4 # share of the run after which it rises
     until:float=.8 # share of the run after which it stays
+    def __post_init__(self):
+        if not 0 <= self.start < self.until <= 1:
+            raise DecError(f'start and until must be shares of a run, from 0 to 1, the first below '
+                           f'the other, not {self.start!r} and {self.until!r}')
     def __call__(self, done):
         return self.end*min(1., max(0., (done - self.start)/(self.until - self.start)))
 

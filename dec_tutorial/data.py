@@ -105,8 +105,9 @@ def show_scales(ds):
 # %% ../nbs/00_data.ipynb #9d1f0a3f
 def mostly_mean(
     x, # points, (n, d); dense or CSR
-)->int|None: # the column with most of it; None: they differ enough
+)->int|None: # the column with most of it; None: they differ enough, or not at all
     "Are over 99 % of the sum of squares of some points the same for all of them?"
+    # some 10 000 rows are enough to tell
     some = x[::max(1, x.shape[0]//max(1, min(10_000, 2**24//x.shape[1])))]
     some = (some if sparse.issparse(some) else np.asarray(some)).astype(np.float64)
     same = np.square(np.asarray(some.mean(0)).ravel())

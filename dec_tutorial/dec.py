@@ -73,6 +73,7 @@ class Recipe:
             ('features', whole, 'a whole number of at least 1')):
             if not fine(v := getattr(self, name)):
                 raise DecError(f'{name} must be {what}, not {v!r}')
+        object.__setattr__(self, 'dims', tuple(self.dims))            # a list could not be hashed
 
 # %% ../nbs/37_dec.ipynb #87ca3cbd
 _layer = dict(lr=.1, lr_step=20_000, dropout=.2)
@@ -121,7 +122,7 @@ class DEC(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseE
         cluster:Stage|None=None, # hyper-parameters of the KL phase; DEC: the recipe's
         network=None, # (d, dims, init, seed) -> module with encoder and decoder; DEC: AutoEncoder
         head=None, # (mu, alpha, assign) -> module that turns codes into q; DEC: ClusterLayer
-        augment=None, # (m, d) -> (m, d): points seen a little differently, in all training
+        augment=None, # (m, d) -> (m, d): for the whole autoencoder, and losses of Batch.moved
         alpha:float=1., # degrees of freedom of Student's t
         n_init:int=20, # restarts of k-means (the mixture of VaDE has one start)
         random_state=None, # int for results that repeat
@@ -161,7 +162,7 @@ def method_name(
     name:str, # upper and lower case are the same
 )->str: # as METHODS spells it
     "A member of the family by its name"
-    if name not in METHODS: import_module('dec_tutorial.images')
+    if str(name) not in METHODS: import_module('dec_tutorial.images')
     found = {m.lower(): m for m in METHODS}.get(str(name).lower())
     if found is None:
         raise DecError(f"no method is called {name!r}; known are {', '.join(METHODS)}")
@@ -207,13 +208,13 @@ def fit(self:DEC,
         self.callbacks_ = self._callbacks(X)
         trainer, refresh = self._cluster(rows, start['z'], r, start['labels'], self.seed_ + 200,
                                          ck, use.target)
+        self.n_iter_, self.stop_reason_ = trainer.t, trainer.stop_reason
+        self.history_ |= {trainer.name: trainer.history, 'changes': refresh.changes}
+        self.seconds_ |= {'clusters': trainer.seconds}
     empty = self.n_clusters_ - len(np.unique(self.labels_))
     if empty:
         warnings.warn(f'{empty} of {self.n_clusters_} clusters {"is" if empty == 1 else "are"} '
                       f'empty in the end; ask for fewer, or see whether the points differ at all')
-    self.n_iter_, self.stop_reason_ = trainer.t, trainer.stop_reason
-    self.history_ |= {trainer.name: trainer.history, 'changes': refresh.changes}
-    self.seconds_ |= {'clusters': trainer.seconds}
     return self
 
 # %% ../nbs/37_dec.ipynb #e89644b3
@@ -225,7 +226,7 @@ def _started(self:DEC, X, more=None):
     given, X = X, check_x(X)
     check_offset(given); self._check_k(X.shape[0])
     r, device = self._settings(sparse.issparse(X)), pick_device(self.device)
-    if self.autoencoder is not None: _check_autoencoder(self.autoencoder, X.shape[1], self.dims)
+    if self.autoencoder is not None: self._check_autoencoder(X.shape[1])
     scale = self._scale(X, given, r.scale)
     if more is not None: more = _check_more(more, X, given)
     with workers(device), precision(self.precision, device), usual_defaults():
@@ -238,23 +239,33 @@ def _started(self:DEC, X, more=None):
         self._check_workers(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
         self._try_parts(rows, r, seed)
+        k, curve = self._choose_k(X, ck)
         # an older fit stands until here; columns of a data frame keep their names
         validate_data(self, given, skip_check_array=True)
         self._forget()
-        self.scale_, self.n_clusters_ = scale, self._choose_k(X, ck)
-        ae, phases, seconds = self._fit_autoencoder(part, r, seed, ck)
-        start = self._start(ae, rows, seed, ck)
-        self.autoencoder_, self.seed_, self.method_ = ae, seed, method_name(self.method)
-        ae.trained_at = r.scale, scale
-        self.kmeans_labels_, self.start_codes_ = start['labels'].numpy(), start['z'].numpy()
-        # a given autoencoder has widths of its own
-        self.recipe_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],))))
-        self.reconstruction_ = start['error'] # mean squared error over n and d, before the KL phase
-        self.history_ = {t.name: t.history for t in phases}
-        self.seconds_ = {'autoencoder': seconds, 'kmeans': start['seconds']}
-        try: yield X, rows, ck, start
+        try:
+            self.scale_, self.n_clusters_, self._checked = scale, k, X
+            if curve: self.k_curve_ = curve
+            ae, phases, seconds = self._fit_autoencoder(part, r, seed, ck)
+            del part                                        # perhaps a second copy of the points
+            start = self._start(ae, rows, seed, ck)
+            self._begun(r, ae, phases, seconds, start, seed)
+            yield X, rows, ck, start
         except BaseException: self._forget(); raise                     # half a model is no model
+        finally: vars(self).pop('_checked', None)
         if ck is not self.checkpoint: ck.clear()
+
+# %% ../nbs/37_dec.ipynb #e89644b4
+@patch
+def _begun(self:DEC, r, ae, phases, seconds, start, seed): # what the KL phase sets out from
+    self.autoencoder_, self.seed_, self.method_ = ae, seed, method_name(self.method)
+    ae.trained_at = r.scale, self.scale_
+    self.kmeans_labels_, self.start_codes_ = start['labels'].numpy(), start['z'].numpy()
+    # a given autoencoder has widths of its own
+    self.recipe_ = replace(r, dims=tuple(getattr(ae, 'dims', (start['z'].shape[1],))))
+    self.reconstruction_ = start['error'] # mean squared error over n and d, before the KL phase
+    self.history_ = {t.name: t.history for t in phases}
+    self.seconds_ = {'autoencoder': seconds, 'kmeans': start['seconds']}
 
 # %% ../nbs/37_dec.ipynb #e89644b0
 @patch
@@ -298,6 +309,8 @@ def _q(self:DEC, rows):
 @patch
 def _rows(self:DEC, X, hold=False, needs='layer_'):
     check_is_fitted(self, needs)
+    if X is vars(self).get('_checked'): # a callback asks; it has no names of columns
+        return Rows(X, self.scale_, device_of(self.autoencoder_, 'cpu'), hold)
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
         raise DecError(f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -310,10 +323,10 @@ def _rows(self:DEC, X, hold=False, needs='layer_'):
 # %% ../nbs/37_dec.ipynb #33314e87
 @patch
 def _choose_k(self:DEC, X, ck):
-    if self.n_clusters != 'auto': return int(self.n_clusters)
+    if self.n_clusters != 'auto': return int(self.n_clusters), None
     how_many = import_module('dec_tutorial.how_many')                       # page 33
-    self.k_curve_ = ck.once('number of clusters', lambda: how_many.k_curve(self, X, checkpoint=ck))
-    return how_many.choose_k(self.k_curve_)
+    curve = ck.once('number of clusters', lambda: how_many.k_curve(self, X, checkpoint=ck))
+    return how_many.choose_k(curve), curve
 
 @patch
 def _callbacks(self:DEC, X):
@@ -329,6 +342,7 @@ def _callbacks(self:DEC, X):
         raise DecError(f"callbacks must be Callbacks, not {wrong[0]!r}")
     return all_
 
+# %% ../nbs/37_dec.ipynb #33314e88
 @patch
 def _cluster(self:DEC, rows, z, r, labels, seed, ck, target):
     "The KL phase on some points, and what the estimator tells of it"
@@ -340,6 +354,7 @@ def _cluster(self:DEC, rows, z, r, labels, seed, ck, target):
                                     r.update_interval, r.tol, seed, ck, self.callbacks_, target,
                                     use.loss, self.autoencoder_ if use.keep_decoder else None,
                                     use.augment)
+    trainer.loss_func = trainer.batch = None       # they hold the points, and each other, for ever
     q = self._q(rows).cpu().numpy()
     if not np.isfinite(q).all():
         raise Diverged(f"clusters: after batch {trainer.t} the network gives no numbers; lower the "
@@ -394,7 +409,7 @@ def _settings(self:DEC, sparse_x):
     use = self._use
     interval = (r.update_interval_text if sparse_x else None) or r.update_interval
     if use.update_interval is not None: interval = use.update_interval
-    cut = lambda s, n: s if s is None or n is None else replace(s, n_iter=int(n), epochs=None)
+    cut = lambda s, n, **kw: s if s is None or n is None else replace(s, n_iter=int(n), **kw)
     for name, v, low in (('update_interval', interval, 1),
                          ('ae_iter', 1 if self.ae_iter is None else self.ae_iter, 1),
                          ('max_iter', 1 if self.max_iter is None else self.max_iter, 1),
@@ -420,7 +435,8 @@ def _settings(self:DEC, sparse_x):
         raise DecError(f"tol is a share of the points, between 0 and 1, not {tol!r}")
     return replace(r, update_interval=int(interval), tol=float(tol),
                    dims=r.dims if self.dims is None else self.dims,
-                   pretrain=cut(r.pretrain, self.ae_iter), finetune=cut(r.finetune, self.ae_iter),
+                   pretrain=cut(r.pretrain, self.ae_iter, epochs=None),
+                   finetune=cut(r.finetune, self.ae_iter, epochs=None),
                    cluster=cut(use.cluster or r.cluster, self.max_iter))
 
 # %% ../nbs/37_dec.ipynb #0d4c3f04
@@ -438,15 +454,22 @@ def _check_k(self:DEC, n):
                        f"clusters or give more points")
 
 # %% ../nbs/37_dec.ipynb #cb9934d1
-def _check_autoencoder(ae, d, dims):
+@patch
+def _check_autoencoder(self:DEC, d):
+    ae, made = self.autoencoder, get_method(self.method).get('network')
     if not all(hasattr(ae, a) for a in ('encoder', 'decoder', 'd')):
         raise DecError(f"autoencoder must be a trained network with encoder, decoder and d, like "
                        f"AutoEncoder, not {ae!r}")
+    if self.network is None and isinstance(made, type) and not isinstance(ae, made):
+        raise DecError(f"{self.method} learns with a {made.__name__}, and the autoencoder given is "
+                       f"another network, {type(ae).__name__}; give one of that kind, or leave it "
+                       f"out")
     if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
     has = getattr(ae, 'dims', None)                       # a network of one's own may not say
-    if dims is not None and has is not None and tuple(dims) != tuple(has):
-        raise DecError(f"dims is {dims!r}, and the autoencoder given has {has}; leave one of them "
-                       f"out")
+    if self.dims is not None and has is not None and tuple(self.dims) != tuple(has):
+        raise DecError(f"dims is {self.dims!r}, and the autoencoder given has {has}; leave one of "
+                       f"them out")
+
 
 # %% ../nbs/37_dec.ipynb #8a91978f
 @patch
@@ -731,7 +754,7 @@ def __getstate__(self:DEC):
             return copy.deepcopy(v).cpu()
         if isinstance(v, torch.Tensor): return v.cpu()
         return {n: home(x) for n, x in v.items()} if isinstance(v, dict) else v
-    state = {n: home(v) for n, v in super(DEC, self).__getstate__().items()}
+    state = {n: home(v) for n, v in super(DEC, self).__getstate__().items() if n != '_checked'}
     if state.get('callbacks_'):
         state['callbacks_'] = [c for c in state['callbacks_']
                                if not (c.fit_only or isinstance(c, _Momentum))]

@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 from .data import DecError, as_image
-from .reading import check_y, thinned
+from .reading import _class_names, check_y, thinned
 from .training import Callback
 
 # %% ../nbs/07_evaluation.ipynb #baf02703
@@ -94,14 +94,15 @@ def show_contingency(
 
     Zeros are left blank, and shades grow with a root of the count, so that small ones show."""
     m = contingency(y, c)
+    if classes is None: classes = _class_names(y, check_y(y, len(y)))
     r, k = linear_sum_assignment(m, maximize=True)
     order = [*k, *(j for j in range(m.shape[1]) if j not in k)]
     fig, ax = plt.subplots(figsize=(1.8 + .42*m.shape[1], 1.2 + .36*m.shape[0]))
     m = m[:, order]
     sns.heatmap(m, annot=np.where(m, m.astype(str), '') if m.size <= 500 else False, fmt='',
                 cmap='Blues', norm=PowerNorm(.4, 0), cbar=False, ax=ax, annot_kws=dict(size=8),
-                yticklabels=[str(v).replace('$', r'\$')       # or matplotlib reads a formula
-                             for v in (np.unique(y) if classes is None else classes)],
+                # or matplotlib reads a formula
+                yticklabels=[str(v).replace('$', r'\$') for v in classes],
                 xticklabels=np.unique(c)[order])
     ax.set(xlabel='cluster', ylabel='class')
     ax.tick_params(axis='y', rotation=0)

@@ -24,6 +24,7 @@ def kl_loss(
 )->torch.Tensor: # scalar
     "KL(P‖Q), mean over points (paper: section 3.1.2, equation 2)"
     p, q = torch.as_tensor(p), torch.as_tensor(q)
+    if not q.is_floating_point(): q = q.float()
     return (torch.xlogy(p, p)
             - torch.xlogy(p, q.clamp_min(torch.finfo(q.dtype).tiny))).sum(1).mean()
 

@@ -7,7 +7,7 @@ __all__ = ['seeded', 'has_fast_bf16', 'precision', 'precision_used', 'usual_defa
            'out_of_memory', 'progress_bar']
 
 # %% ../nbs/38_machine.ipynb #10f48bb9
-import os, signal, sys, threading
+import os, platform, signal, sys, threading
 from contextlib import ExitStack, contextmanager
 import torch, torch.nn as nn
 from tqdm.auto import tqdm
@@ -40,9 +40,11 @@ def has_fast_bf16()->bool:
     try:
         if not torch.ops.mkldnn._is_mkldnn_bf16_supported(): return False
     except (AttributeError, RuntimeError): return False
-    has = getattr(torch.cpu, 'get_capabilities', dict)()
-    if has.get('architecture') != 'x86_64': return torch.backends.mkldnn.is_available()
-    return has['avx512_bf16'] or has['amx_bf16']   # with AVX-512 alone, products of bf16 are slower
+    if platform.machine().lower() not in ('x86_64', 'amd64'):
+        return torch.backends.mkldnn.is_available()
+    has = getattr(torch.cpu, 'get_capabilities', dict)()           # an older PyTorch cannot tell
+    # with AVX-512 alone, products of bf16 are slower
+    return has.get('avx512_bf16', False) or has.get('amx_bf16', False)
 
 # %% ../nbs/38_machine.ipynb #3f98a100
 @contextmanager

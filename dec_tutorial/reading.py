@@ -231,7 +231,8 @@ def check_y(
     y = np.asarray(y)
     if y.ndim == 2 and 1 in y.shape: y = y.ravel()
     if y.dtype.kind == 'O' and y.ndim == 1:                    # a column of a mixed data frame, say
-        none = [v is None or isinstance(v, float) and v != v for v in y]
+        none = [v is None or isinstance(v, float) and v != v
+                or type(v).__name__ in ('NAType', 'NaTType') for v in y]             # of pandas
         if any(none):
             raise DecError(f"y names no class at row {none.index(True)}; fill it in, or leave y "
                            f"out where classes are unknown")
@@ -313,8 +314,9 @@ def _read_npy(path):
 _LABELS = ('y', 'label', 'labels', 'class', 'classes', 'target')
 
 def _is_number(s):
-    try: float(s); return True
+    try: float(s)
     except ValueError: return False
+    return '_' not in s                         # Python reads 2020_01 as 202001; people do not
 
 def _header(first, path):
     "The names of the columns, or None where the first line is a point"
@@ -346,14 +348,16 @@ def _check_classes(cells, name, path):
 
 # %% ../nbs/40_reading.ipynb #76e781a2
 def _numbers(row, i, keep, head, path): # the cells of data row i that are features
-    try: return [float(row[j]) for j in keep]
-    except ValueError:
-        j = next(j for j in keep if not _is_number(row[j]))
-        if not row[j].strip():
-            raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; "
-                           f"fill it, or leave out the row or the column") from None
-        raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is not a "
-                       f"number; encode or drop that column") from None
+    cells = [row[j] for j in keep]
+    try:
+        if '_' not in ''.join(cells): return [float(c) for c in cells]
+    except ValueError: pass
+    j = next(j for j in keep if not _is_number(row[j]))
+    if not row[j].strip():
+        raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; fill "
+                       f"it, or leave out the row or the column")
+    raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is not a number; "
+                   f"encode or drop that column")
 
 def _check_first(first, x, path): # a point that counts up, or is far from all others: years, say
     counts = len(first) > 2 and (x[0] % 1 == 0).all() and (np.diff(x[0]) == 1).all()

@@ -99,7 +99,8 @@ def dropout(
     "`F.dropout`, with four 16-bit numbers out of each random draw of a CPU"
     if x.device.type != 'cpu': return F.dropout(x, rate)
     draws = torch.empty((x.numel() + 3)//4, dtype=torch.int64, device='cpu').random_(-2**63, None)
-    keep = torch.ge(draws.view(torch.int16)[:x.numel()].view(x.shape), round((rate - .5)*2**16),
+    least = min(round((rate - .5)*2**16), 2**15 - 1)
+    keep = torch.ge(draws.view(torch.int16)[:x.numel()].view(x.shape), least,
                     out=torch.empty_like(x, requires_grad=False))
     return x * keep.mul_(1/(1 - rate))
 
@@ -185,7 +186,8 @@ def finetune(
     def loss(b):
         x = augment(rows[b]) if augment else rows[b]
         return reconstruction_loss(x, ae(x), factor)
-    trainer = Trainer(loss, ae.parameters(), len(rows), stage, seed, name='autoencoder')
+    trainer = Trainer(loss, ae.parameters(), len(rows), stage, seed, name='autoencoder',
+                      modules=[ae])
     return (ck or Checkpoint()).run('autoencoder', trainer)
 
 # %% ../nbs/02_sae.ipynb #f700c228

@@ -201,4 +201,4 @@ class TensorBoardLog(Callback):
         if trainer.history:
             self.writer.add_scalar('clusters/loss', trainer.history[-1][1], self.begun + trainer.t)
         self.begun += trainer.t
-        self.writer.flush()
+        self.writer.close(); self.writer = None

@@ -19,6 +19,7 @@ def target_distribution(
 
     Squared q, divided by soft cluster size, normalised."""
     q = torch.as_tensor(q)                                                   # arrays are welcome
+    if not q.is_floating_point(): q = q.float()
     if q.ndim != 2:
         raise DecError(f"q must be a matrix of n points by k clusters, not of shape "
                        f"{tuple(q.shape)}")

@@ -63,22 +63,24 @@ class Rows:
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
-        self.few = max(64, min(2048, 2**22//self.d))   # rows to look at together: 16 MB, or 64
+        self.few = max(64, min(2048, 2**22//self.d))   # rows to look at at once
         self.x, self.factor, self.device = x, factor, torch.device(device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:
             with warnings.catch_warnings():
                 warnings.filterwarnings('ignore', '.*not writable')     # nothing is written to it
                 t = torch.as_tensor(x)
-            self.x = t.to(self.device)
+            kind = t.dtype if t.dtype == torch.bfloat16 else torch.float32   # bf16: of activations
+            self.x = t.to(self.device, kind)
             if factor != 1: self.x = self.x*factor if self.x is t else self.x.mul_(factor)
     def __len__(self): return self.n
     def __getitem__(self, b): # slice or index tensor
         if self.held: # a copy: a network may work in place, and self.x may be the user's own
             return self.x[b].clone() if isinstance(b, slice) else self.x.index_select(0, b)
         got = self.x[b if isinstance(b, slice) else b.cpu().numpy()]
-        return torch.from_numpy(got.toarray() if sparse.issparse(got)
-                                else np.array(got)).to(self.device).mul_(self.factor)
+        got = (got.toarray() if sparse.issparse(got) else
+               np.array(got) if isinstance(b, slice) else np.asarray(got))
+        return torch.from_numpy(got).to(self.device, torch.float32).mul_(self.factor)
     def first(self, n): # the same, of the first n points only
         part = copy.copy(self)
         part.x, part.n = self.x[:n], len(self.x[:n]) if self.held else self.x[:n].shape[0]
@@ -155,7 +157,7 @@ def iterations(self:Stage,
     n:int, # points in the data set
 )->int: # mini-batches to run
     "How long this stage lasts on `n` points"
-    if self.epochs is None: return self.n_iter
+    if self.epochs in (None, math.inf): return self.n_iter
     return int(min(self.n_iter, max(self.min_iter, math.ceil(self.epochs * n / self.batch(n)))))
 
 @patch
@@ -233,7 +235,7 @@ class Trainer:
         # move them
         modules=(),
     ):
-        store_attr()
+        store_attr(store_args=False)
         self.params = [p for p in params if p.requires_grad]
         if not self.params:
             raise DecError(f"{name}: there is nothing to train; every parameter is frozen")
@@ -290,24 +292,28 @@ def fit(self:Trainer)->Trainer:
     start, before = time.perf_counter(), self.seconds
     _keep_freed()
     bar = progress_bar(self.n_iter, self.t, self.name)
-    with seeded(self.seed, self.device), bar, _shared(self), _whole_batches() as asked:
-        if rng := getattr(self, 'rng', None):                                # of a run taken up
+    noise = self.seed + self.rank*(1_000_003 + self.t)         # another one for each of the workers
+    with seeded(noise, self.device), bar, _shared(self), _whole_batches() as asked:
+        if not self.rank and (rng := getattr(self, 'rng', None)):            # of a run taken up
             torch.set_rng_state(rng['cpu'])
             if 'cuda' in rng and self.device.type == 'cuda':
                 torch.cuda.set_rng_state(rng['cuda'], self.device)
         for cb in self.callbacks: cb.before_fit(self)
+        whole = True                                # is the state that of a batch's end?
         try:
             while self.t < self.n_iter and not self.stop_reason:
+                whole = False
                 for cb in self.callbacks: cb.before_batch(self)
                 if self.stop_reason: break
                 self.step()
+                whole = True
                 bar.update()
                 if self.t % self.log_every == 0 or self.t == self.n_iter: self.log(bar)
                 self.seconds = before + time.perf_counter() - start
                 for cb in self.callbacks: cb.after_batch(self)
                 if asked: raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if len(asked) < 2:
+            if whole and len(asked) < 2:
                 for cb in self.callbacks: cb.on_interrupt(self)
             raise
         self.log(bar)

@@ -372,6 +372,14 @@ def test_a_line_that_may_number_the_columns(tmp_path):
             warnings.simplefilter('error')
             load_data(tmp_path/'t.csv')
 
+def test_an_underscore_makes_no_number(tmp_path): # Python reads 2020_01 as 202001
+    (tmp_path/'t.csv').write_text('1_1,1_5\n1,2\n3,4\n')
+    ds = load_data(tmp_path/'t.csv')
+    assert ds.n == 2 and list(ds.names) == ['1_1', '1_5']
+    (tmp_path/'t.csv').write_text('month,sum\n2020_01,2\n2020_02,4\n')
+    with pytest.raises(DecError, match=r"'2020_01' at data row 0, column 0 \(month\) is not a num"):
+        load_data(tmp_path/'t.csv')
+
 def test_classes_keep_their_names(tmp_path):
     def classes(cells):
         (tmp_path/'t.csv').write_text('a,label\n'
@@ -488,6 +496,10 @@ def test_columns_that_float32_keeps(x): check_offset(x)
     (np.array(['x', None, 'y', 'x'], object), 'row 1'), (np.array([1, 'x', 2, 3], object), 'object'),
     (np.array(['2020-01-01']*4, 'M8[D]'), 'datetime')], ids=brief)
 def test_bad_classes(y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
+
+def test_what_pandas_calls_missing_names_no_class():
+    for y in (pd.array(['a', pd.NA], dtype='string'), pd.to_datetime(['2020-01-01', None]).astype(object)):
+        assert refused(lambda: check_y(y, 2), 'y names no class at row 1')
 
 def test_classes_in_a_column_of_objects(): # as a mixed data frame gives them
     assert check_y(np.array([2, 1, 2.], object), 3).tolist() == [1, 0, 1]

@@ -1,5 +1,5 @@
 "DEC among scikit-learn's tools: its own checks, pipelines, searches, data frames"
-import json, multiprocessing, pickle, signal, sys, threading, warnings
+import gc, json, multiprocessing, pickle, signal, sys, threading, warnings, weakref
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -19,10 +19,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
+from dec_tutorial.ablations import Lloyd
 from dec_tutorial.baselines import SEC
 from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.dec import DEC, get_recipe, show_training
-from dec_tutorial.jobs import job_key
+from dec_tutorial.jobs import Checkpoint, job_key
 from dec_tutorial.model_file import _seal
 from dec_tutorial.kl import dec_loss
 from dec_tutorial import how_many, reading
@@ -408,6 +409,63 @@ def test_a_network_of_ones_own():
     assert all(m.training for m in dec.autoencoder_.modules())                     # as it was
     with pytest.raises(DecError, match='Noisy cannot be saved'): dec.save('nowhere')
 
+def test_running_means_are_in_a_checkpoint(tmp_path):
+    x, _ = make_blobs()
+    fit = lambda: small(network=Noisy, checkpoint=Checkpoint(tmp_path/'ck')).fit_autoencoder(x)
+    first, again = fit(), fit()
+    assert (first.start_codes_ == again.start_codes_).all()
+    assert (first.transform(x) == again.transform(x)).all()
+    assert first.autoencoder_.encoder[2].running_mean.abs().max() > 0
+
+@pytest.mark.parametrize('method', ['ConvDEC', 'VaDE'])
+def test_an_autoencoder_of_another_kind_is_refused(method): # or a name would stand over another network
+    with pytest.raises(DecError, match=f'{method} learns with a .*AutoEncoder, and the .* given is'):
+        small(method=method, autoencoder=AutoEncoder(16, (32, 8))).fit(make_blobs()[0])
+
+def test_most_batches_are_no_wish_for_so_many():
+    x, _ = make_blobs()
+    brief = Stage(1000, epochs=2, lr=.01, batch_size=50)
+    for most, n in ((500, 8), (3, 3), (None, 8)):
+        assert small(cluster=brief, max_iter=most, tol=0.).fit(x).n_iter_ == n
+
+def test_points_are_free_when_the_model_is(): # on a GPU nobody asks Python to collect
+    x, alive = make_blobs()[0], []
+    class Look(Callback):
+        def before_fit(self, trainer): alive.append(weakref.ref(trainer))
+    gc.collect(); gc.disable()
+    try:
+        small(callbacks=lambda dec, x: Look()).fit(x)
+        assert alive[0]() is None
+    finally: gc.enable()
+
+def test_a_fit_whose_warning_is_an_error_is_whole(tmp_path):
+    x = np.repeat(np.eye(2, 16, dtype=np.float32), 20, 0)
+    dec = small(5)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('error', '.*empty in the end')
+        with pytest.raises(UserWarning, match='empty in the end'): dec.fit(x)
+    dec.save(tmp_path/'m')
+    assert DEC.load(tmp_path/'m').n_iter_ == dec.n_iter_
+
+def test_a_search_that_cannot_be_keeps_the_old_model():
+    x, _ = make_blobs()
+    dec = small().fit(x)
+    old = dec.labels_
+    with pytest.raises(DecError):
+        dec.set_params(n_clusters='auto', autoencoder=dec.autoencoder_).fit(x)
+    assert dec.labels_ is old and (dec.predict(x) == old).all()
+
+def test_recipes_can_be_compared_and_kept_in_sets():
+    assert hash(replace(narrow, dims=[32, 8])) == hash(narrow) and narrow == replace(narrow,
+                                                                                     dims=[32, 8])
+    with pytest.raises(DecError, match="no method is called"): small(method=['DEC']).fit(make_blobs()[0])
+
+def test_lloyd_goes_only_as_far_as_the_fit(tmp_path):
+    x, _ = make_blobs()
+    dec = small(callbacks=Lloyd, train_centroids=False).fit(x)
+    assert len(dec.partial_fit(x[:50]).labels_) == 50
+    assert not pickle.loads(pickle.dumps(dec)).callbacks_
+
 def test_what_was_fitted_is_saved_whole(tmp_path):
     "Also with numbers that are numpy's, and with an autoencoder that is no recipe's"
     x, _ = make_blobs()
@@ -587,7 +645,9 @@ def test_callbacks_get_the_matrix(given): # whatever the user gave, and whatever
     assert isinstance(seen, np.ndarray) and seen.dtype == np.float32 and (seen == x).all()
     assert way.t[-1] == dec.n_iter_ and (way.q[-1].argmax(1).numpy() == dec.labels_[way.rows]).all()
     # its callback asks for codes
-    again = small(method='Aljalbout').set_output(transform='pandas').fit(given(x))
+    with warnings.catch_warnings():
+        warnings.filterwarnings('error', '.*valid feature names')
+        again = small(method='Aljalbout').set_output(transform='pandas').fit(given(x))
     plain = small(method='Aljalbout').fit(x)
     assert ((again.cluster_centers_ == plain.cluster_centers_).all()
             and (again.labels_ == plain.labels_).all())

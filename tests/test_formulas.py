@@ -4,16 +4,18 @@ import itertools, math
 import mpmath as mp, numpy as np, pytest, scipy.stats, torch
 from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import sparse
 from torch.profiler import ProfilerActivity, profile
 from conftest import make_blobs
+from dec_tutorial.combining import Rising
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC
 from dec_tutorial.kl import dec_loss, kl_gradients, kl_loss, kmeans_start
-from dec_tutorial.evaluation import cluster_accuracy, purity, scores
+from dec_tutorial.evaluation import cluster_accuracy, purity, scores, show_contingency
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
-from dec_tutorial.sae import reconstruction_loss
+from dec_tutorial.sae import dropout, reconstruction_loss
 from dec_tutorial.target_distribution import one_hot_target, row_entropy, target_distribution
-from dec_tutorial.training import Callback, Stage, Trainer
+from dec_tutorial.training import Callback, Rows, Stage, Trainer
 
 ALPHAS = (.1, 1., 3., 100., math.inf)
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -383,3 +385,29 @@ def test_a_variant_has_its_own_checkpoint(tmp_path):
         def after_batch(self, trainer): raise RuntimeError('killed')
     with pytest.raises(RuntimeError): dec(callbacks=[Stop()]).fit(x)
     with pytest.raises(DecError, match='another job'): dec(target=one_hot_target).fit(x)
+
+def test_whole_numbers_are_welcome():
+    q = np.array([[1, 0], [0, 1]])
+    assert (target_distribution(q).numpy() == q).all() and kl_loss(q, q) == 0
+
+def test_a_rate_next_to_one_drops_nearly_everything():
+    assert dropout(torch.ones(100_000), .999995).count_nonzero() < 20
+
+def test_classes_that_differ_by_blanks_are_one_row(): # and each row has its own name
+    ax, = show_contingency(['a', 'a ', 'b'], [0, 1, 1]).axes
+    assert [t.get_text() for t in ax.get_yticklabels()] == ['a', 'b']
+
+def test_rows_are_dense_float32():
+    x = np.arange(12).reshape(4, 3)
+    for kind in (x, x.astype(np.uint8), x.astype(float), sparse.csr_matrix(x)):
+        got = Rows(kind, .5)[slice(1, 3)]
+        assert got.dtype == torch.float32 and (got.numpy() == x[1:3]/2).all()
+    assert Rows(torch.ones(4, 3, dtype=torch.bfloat16))[slice(0, 2)].dtype == torch.bfloat16
+
+@pytest.mark.parametrize('start, until', [(.4, .4), (.8, .4), (-.1, .5), (.5, 1.1)])
+def test_a_rise_needs_time(start, until):
+    with pytest.raises(DecError, match='start and until must be shares of a run'):
+        Rising(.5, start, until)
+
+def test_no_end_of_passes_is_no_limit():
+    assert Stage(7, epochs=math.inf).iterations(10) == 7

@@ -11,7 +11,7 @@ from dec_tutorial import command_line, dec, how_many, sae, training
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.jobs import job_key
-from dec_tutorial.scaling_out import apart
+from dec_tutorial.scaling_out import apart, workers
 from dec_tutorial.jobs import Checkpoint
 from dec_tutorial.training import Stage
 
@@ -642,6 +642,24 @@ def test_another_version_is_another_job(left, x, monkeypatch):
     with pytest.raises(DecError, match='another version'):
         DEC(4, recipe=tiny, random_state=0, checkpoint=left).fit(x)
 
+@pytest.mark.parametrize('where', ['after_refresh', 'after_batch'])
+def test_a_callback_that_stops_a_run(tmp_path, x, where): # half a batch is not remembered
+    changes = lambda m: m.history_['changes']
+    make = lambda *cb, **kw: DEC(4, recipe=tiny, random_state=0, tol=.01, callbacks=[*cb], **kw)
+    class Stop(training.Callback):
+        due = True
+        def stop(self, trainer, *_):
+            if trainer.t >= 30 and self.due:
+                self.due = False
+                raise KeyboardInterrupt
+    setattr(Stop, where, Stop.stop)
+    once, ck = make(training.Callback()).fit(x), tmp_path/'ck'
+    torn = make(Stop(), checkpoint=ck)
+    with pytest.raises(KeyboardInterrupt): torn.fit(x)
+    torn.fit(x)
+    assert changes(torn) == changes(once) and torn.n_iter_ == once.n_iter_
+    assert (torn.labels_ == once.labels_).all()
+
 # ---- Several workers, as torchrun starts them or in a group of the user's own
 def free_port():
     with socket.socket() as s: s.bind(('127.0.0.1', 0)); return s.getsockname()[1]
@@ -656,6 +674,12 @@ def in_a_group(what):
     if what == 'apart':
         if not rank:
             with apart(): DEC(4, recipe=tiny, random_state=0).fit(x).save('alone')
+    elif what == 'noise':
+        noise = []
+        loss = lambda b: w.sum()*0 + (noise.append(torch.rand(5)) or 0)
+        w = torch.nn.Parameter(torch.ones(2))
+        with workers(): training.Trainer(loss, [w], 64, Stage(3, batch_size=8)).fit()
+        np.save(f'noise-{rank}.npy', torch.stack(noise).numpy())
     elif what == 'one':
         m = DEC.load('m.safetensors')
         if not rank: np.save('got.npy', m.predict(mine))
@@ -673,6 +697,11 @@ def two(start, what):
     for c in [start(in_a_group, what, env=place | dict(RANK=str(i))) for i in (0, 1)]:
         r = c.finish()
         assert r.returncode == 0, r.stderr[-2000:]
+
+def test_workers_draw_noise_of_their_own(start, tmp_path):
+    two(start, 'noise')
+    a, b = (np.load(tmp_path/f'noise-{i}.npy') for i in (0, 1))
+    assert a.shape == b.shape == (3, 5) and not np.isin(a, b).any()
 
 def test_one_of_a_group_fits_alone(start, tmp_path):
     two(start, 'apart')
