@@ -235,7 +235,7 @@ def _started(self:DEC, X, more=None):
         if more is not None:
             stack = sparse.vstack if sparse.issparse(X) else np.vstack
             part = Rows(stack([X[:self.train_rows], more]), scale, device)
-            further = dict(more=job_key(more))
+            if self.checkpoint is not None: further = dict(more=job_key(more))
         self._check_workers(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
         self._try_parts(rows, r, seed)
