@@ -567,7 +567,7 @@ def _stl10_hog(root, download):
 def _usps(root, download):
     return _read_npz(root/'usps.npz') if (root/'usps.npz').exists() else _usps_tv(root, download)
 
-_COIL = 'http://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip'
+_COIL = 'https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip'
 
 def _coil20(root, download):
     if (root/'coil20.npz').exists(): return _read_npz(root/'coil20.npz')
