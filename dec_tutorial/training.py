@@ -63,7 +63,7 @@ class Rows:
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
-        self.few = max(64, min(2048, 2**22//self.d))   # rows to look at at once
+        self.few = max(64, min(2048, 2**22//self.d))   # rows at a time: 2048, or fewer wide ones
         self.x, self.factor, self.device = x, factor, torch.device(device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:
