@@ -142,7 +142,7 @@ def show_k_curve(
 
 # %% ../nbs/33_how_many.ipynb #decdef89
 def along(
-    x:np.ndarray, # points, (n, d), in the space where the loss has not been
+    x:np.ndarray, # points, (n, d), as they went in: no training has reshaped their space
     labels:np.ndarray, # their clusters, (n,)
 )->tuple: # of two arrays: positions of the points of the two clusters; 0 and 1 are their means
     "The two nearest clusters on the line through their means"

@@ -136,7 +136,7 @@ class MixtureHead(nn.Module):
         return (self.log_pi() + log_p).softmax(1)
 
 def mixture_start(z, k, n_init, seed):
-    "A mixture of Gaussians fitted by scikit-learn, from k-means"
+    "A mixture of Gaussians fitted by scikit-learn, from one k-means: `n_init` is not used"
     gm = GaussianMixture(k, covariance_type='diag', n_init=1, random_state=seed,
                          reg_covar=1e-3).fit(z.double().numpy())
     t = lambda a: torch.from_numpy(a).float()
@@ -165,7 +165,7 @@ def mixture_divergence(
     fit = .5*(gamma*(log_var_c + (log_var.exp()[:, None] + d2)/log_var_c.exp()).sum(2)).sum(1)
     return (fit - (gamma*log_pi).sum(1) - entropy(gamma) - .5*(1 + log_var).sum(1)).mean()
 
-# variance of a feature about what the decoder says; all features together have mean square 1
+# variance of the noise on each feature; inputs have a mean square of 1 over all features
 NOISE = .1
 
 def vade(batch):

@@ -138,6 +138,9 @@ WHAT = dict(
 # %% ../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in
 
+_QUICK_NOTE = (f"--quick trains for {QUICK['ae_iter']} batches, where a whole run takes thousands: "
+               "it shows that all of this works, not how well")
+
 # for names of files: records of other data, or of short runs, are never taken for the full ones
 def _mark(ds, quick):
     return (('' if ds.name in _LOADERS else f'-{job_key(ds.x, y=ds.y)[:8]}')
@@ -187,7 +190,8 @@ def dec_reproduce(
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',
-    quick:_arg('a few settings and short training', bool)=False,
+    quick:_arg('a few settings and short training: to see it work, not for its numbers',
+               bool)=False,
     out:_arg('folder for records and figures; default: dec_runs, where records begin with those '
              'that ship with the package', str)=None,
     only:_arg('run only the cells whose lines, as printed when they begin, have these words, with '
@@ -202,12 +206,13 @@ def dec_reproduce(
                        f"0,1,2, not {seeds!r}") from None
     for name in str(data).split(','):
         words = (['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
-                 + (['--quick'] if quick else []) + ([] if only is None else ['--only', only]))
+                 + quick*['--quick'] + ([] if only is None else ['--only', only]))
         ds = load_data(name)
         records = reproduce(what, ds, numbers, recipe, out, quick=quick,
                             command=shlex.join(map(str, words)),
                             say=lambda cell: print(f'{name}: {cell}', file=sys.stderr), only=only)
         print(f"\n{ds}\n\n{text_table(WHAT[what].rows(records, recipe))}")
+        if quick: print(f'\n{_QUICK_NOTE}')
         if WHAT[what].draw and only is None:
             path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
             with plt.rc_context(), atomic_path(path) as tmp:

@@ -412,6 +412,7 @@ def test_reproduce(cli, tmp_path, blobs, what, rows):
                       '--out', 'o', *(['--recipe', 'authors'] if what == 'details' else []))
     r = run()
     assert r.returncode == 0 and 'blobs.npz: ' in r.stderr and 'seed 1' in r.stderr, r.stderr
+    assert '--quick trains for 200 batches' in r.stdout
     assert [l.split('|')[1].strip() for l in r.stdout.splitlines() if l.startswith('|')][2:] == rows
     path = next((tmp_path/'o').glob('*.json'))
     mark = path.stem.split('blobs')[1]           # figures of other points or short runs are others
