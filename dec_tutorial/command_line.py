@@ -17,6 +17,7 @@ import numpy as np, torch, matplotlib.pyplot as plt
 from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
+from . import __version__
 from .data import (DecError, Dataset, as_image, load_data, scale_factor, set_theme,
                                show_samples)
 from .reading import _user_path, atomic_path, on_disk, part_files, thinned
@@ -50,11 +51,9 @@ def run_fit(
     limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, dims=dims)
     dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
                         device=device, precision=precision, **limits)
-    what = dict(k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed, precision=used,
-                rows=dec.train_rows, image=ds.image_shape, more=ds.more is None or job_key(ds.more))
     with workers(dev):                                        # one, unless torchrun started several
         rank = worker()[0]
-        ck = Checkpoint(_out_folder(out)/f'.checkpoint-{job_key(ds.x, **what)}.pt', check=False)
+        ck = _checkpoint(out, ds, dec, r, seed, used)
         if command and not rank: _claim(out, command, before)              # until it is finished
         raw = _raw_once(ds, ck, seed)
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
@@ -85,6 +84,12 @@ def _estimator(ds, n_clusters, method, **args):
     dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)
     return dec, r
 
+def _checkpoint(out, ds, dec, r, seed, used): # of this job and no other
+    key = job_key(ds.x, k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed,
+                  precision=used, rows=dec.train_rows, image=ds.image_shape,
+                  more=ds.more is None or job_key(ds.more), version=__version__)
+    return Checkpoint(_out_folder(out)/f'.checkpoint-{key}.pt', check=False)
+
 def _free(out): # a folder that no run has filled may hold files of those names
     ours = _command_of(out) or any(out.glob('.checkpoint-*.pt'))
     for name in sorted(_WRITTEN):
@@ -102,10 +107,6 @@ def _out_folder(out):
         raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with "
                        f"--out") from e
     return out
-
-def _raw_once(ds, ck, seed): # k -> k-means on the points, by the first worker, if not yet on file
-    alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
-    return lambda k: ck.once('raw k-means', lambda: alone(k))
 
 # %% ../nbs/09_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -126,10 +127,15 @@ def raw_kmeans(
     return dict(labels=torch.from_numpy(labels.astype(np.int64)), iterations=int(km.n_iter_),
                 seconds=time.perf_counter() - t, fitted_on=some.shape[0])
 
+def _raw_once(ds, ck, seed): # k -> k-means on the points, by the first worker, if not yet on file
+    alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
+    return lambda k: ck.once('raw k-means', lambda: alone(k))
+
 # %% ../nbs/09_command_line.ipynb #e4f94c75
 def _records(ds, dec, raw, common):
     "The three rows as records; the seconds of a row are those of everything it needs"
     ae, km, cl = (dec.seconds_[s] for s in ('autoencoder', 'kmeans', 'clusters'))
+    ae += dec.seconds_.get('number of clusters', 0.)
     rows = [('k-means', raw['labels'].numpy(),
              dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
             ('AE+k-means', dec.kmeans_labels_,
@@ -335,12 +341,16 @@ def _plain(prog):
     backend = plt.get_backend()
     plt.switch_backend('agg')
     try:
-        with plt.rc_context(): yield
+        with plt.rc_context(), warnings.catch_warnings():
+            warnings.showwarning = lambda m, *_, **__: print(f'{prog}: {m}', file=sys.stderr)
+            yield
     except DecError as e: sys.exit(f'{prog}: {e}')
     except (MemoryError, RuntimeError) as e:
         if not out_of_memory(e): raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
-    except KeyboardInterrupt: sys.exit(f'\n{prog}: stopped; give the same command again to go on')
+    except KeyboardInterrupt:
+        on = '; give the same command again to go on'*(prog in ('dec_fit', 'dec_reproduce'))
+        sys.exit(f'\n{prog}: stopped{on}')
     finally:                                                 # a notebook keeps its own figures
         with suppress(ImportError): plt.switch_backend(backend)
 
@@ -432,7 +442,7 @@ def dec_fit(
     "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
     ds = load_data(data, root, not no_download)
     method = method_name(method)
-    said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None),
+    said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None), root=(root, None),
                 n_clusters=(n_clusters, None), update_interval=(update_interval, None),
                 ae_iter=(ae_iter, None), max_iter=(max_iter, None), precision=(precision, 'auto'),
                 device=(device, 'auto'), dims=(dims and ','.join(map(str, np.ravel(dims))), None))
@@ -478,7 +488,7 @@ def dec_predict(
     if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
         raise DecError(f"--out {out} is the model or the data itself; name another file")
     _no_other(_user_path(out))
-    dec, ds = DEC.load(model, device), load_data(data, root)
+    dec, ds = DEC.load(model, device), load_data(data, root, classes=False)
     q = dec.predict_proba(_in_order(dec, ds))
     _assignments(q, out)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '

@@ -239,17 +239,19 @@ def _started(self:DEC, X, more=None):
         self._check_workers(rows)
         ck, seed = self._open_checkpoint(X, r, **further)
         self._try_parts(rows, r, seed)
-        k, curve = self._choose_k(X, ck)
+        k, search = self._choose_k(X, ck)
         # an older fit stands until here; columns of a data frame keep their names
         validate_data(self, given, skip_check_array=True)
         self._forget()
         try:
             self.scale_, self.n_clusters_, self._checked = scale, k, X
-            if curve: self.k_curve_ = curve
             ae, phases, seconds = self._fit_autoencoder(part, r, seed, ck)
             del part                                        # perhaps a second copy of the points
             start = self._start(ae, rows, seed, ck)
             self._begun(r, ae, phases, seconds, start, seed)
+            if search:
+                self.k_curve_ = search['curve']
+                self.seconds_['number of clusters'] = search['seconds']
             yield X, rows, ck, start
         except BaseException: self._forget(); raise                     # half a model is no model
         finally: vars(self).pop('_checked', None)
@@ -309,7 +311,7 @@ def _q(self:DEC, rows):
 @patch
 def _rows(self:DEC, X, hold=False, needs='layer_'):
     check_is_fitted(self, needs)
-    if X is vars(self).get('_checked'): # a callback asks; it has no names of columns
+    if X is not None and X is vars(self).get('_checked'):     # a callback's, without names
         return Rows(X, self.scale_, device_of(self.autoencoder_, 'cpu'), hold)
     given, X = X, check_x(X)
     if X.shape[1] != self.n_features_in_:
@@ -325,22 +327,26 @@ def _rows(self:DEC, X, hold=False, needs='layer_'):
 def _choose_k(self:DEC, X, ck):
     if self.n_clusters != 'auto': return int(self.n_clusters), None
     how_many = import_module('dec_tutorial.how_many')                       # page 33
-    curve = ck.once('number of clusters', lambda: how_many.k_curve(self, X, checkpoint=ck))
-    return how_many.choose_k(curve), curve
+    def run():
+        t = time.perf_counter()
+        curve = how_many.k_curve(self, X, checkpoint=ck)
+        return dict(curve=curve, seconds=time.perf_counter() - t)        # after a kill: of the rest
+    found = ck.once('number of clusters', run)
+    return how_many.choose_k(found['curve']), found
 
 @patch
 def _callbacks(self:DEC, X):
     def made(c):
-        if isinstance(got := c(self, X) if callable(c) else c, Iterable): return list(got)
-        if isinstance(got, Callback): return [got]
-        raise DecError(f"callbacks must return a Callback or a list of them, not {got!r}")
+        if callable(c): c = c(self, X)
+        if isinstance(c, Callback): return [c]
+        if isinstance(c, Iterable) and not isinstance(c, str):
+            return [m for v in c for m in made(v)]
+        raise DecError(f"callbacks must be Callbacks, or return a Callback or a list of them, not "
+                       f"{c!r}")
     given = self.callbacks
     if given is not None and not callable(given) and not len(given): return []         # none at all
     # to watch a method must not change it
-    all_ = made(get_method(self.method).get('callbacks', ())) + made(given or ())
-    if wrong := [c for c in all_ if not isinstance(c, Callback)]:
-        raise DecError(f"callbacks must be Callbacks, not {wrong[0]!r}")
-    return all_
+    return made(get_method(self.method).get('callbacks', ())) + made(given or ())
 
 # %% ../nbs/37_dec.ipynb #33314e88
 @patch
@@ -380,8 +386,10 @@ def _forget(self:DEC): # what an older fit left, or this one half done
 @patch
 def _complete(self:DEC, names): # after load: what the file could not hold has to be given again
     if lost := [n for n in getattr(self, 'own_', ()) if n in names and getattr(self, n) is None]:
+        none = ' (callbacks=lambda dec, X: [] stands for none)'*('callbacks' in lost)
         raise DecError(f"the model was fitted with {' and '.join(lost)} of its own, which a file "
-                       f"cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params first")
+                       f"cannot hold; set {'them' if len(lost) > 1 else 'it'} by set_params "
+                       f"first{none}")
 
 @patch
 def _check_parts(self:DEC): # what is no function is found now, and not after the autoencoder
@@ -395,9 +403,9 @@ def _check_parts(self:DEC): # what is no function is found now, and not after th
         raise DecError(f"cluster must be a Stage, not {self.cluster!r}")
     given, ck = self.callbacks, self.checkpoint
     if not (given is None or callable(given) or isinstance(given, (list, tuple))
-            and all(isinstance(c, Callback) for c in given)):
-        raise DecError(f"callbacks must be a list of Callbacks, or a function (this DEC, X) that "
-                       f"returns one, not {given!r}")
+            and all(isinstance(c, Callback) or callable(c) for c in given)):
+        raise DecError(f"callbacks must be Callbacks, or functions (this DEC, X) that return them, "
+                       f"alone or in a list, not {given!r}")
     if not (ck is None or isinstance(ck, (str, os.PathLike, Checkpoint))):
         raise DecError(f"checkpoint must be the path of a file or a Checkpoint, not {ck!r}")
 
@@ -650,6 +658,12 @@ def _other_method(self:DEC): # has it changed since the fit? what was built then
     if parts(was) != parts(now):
         raise DecError(f"the model was fitted as {was}, and {now} is built of other parts, so "
                        f"partial_fit cannot go on with it; fit anew, or set method={was!r} again")
+    fitted = dict(n_clusters=self.n_clusters_, alpha=getattr(self.layer_, 'alpha', self.alpha),
+                  assign=getattr(self.layer_, 'assign', self._use.assign))
+    for name, v in fitted.items():
+        if (now_ := getattr(self._use, name)) != v and now_ != 'auto':
+            raise DecError(f"{name} is {now_!r}, and the model was fitted with {v!r}; partial_fit "
+                           f"cannot change it, so fit anew, or set it back")
     return was != now
 
 @patch
@@ -675,7 +689,11 @@ def partial_fit(self:DEC,
     The first call is `fit`, each further one a pass of the KL phase over new points, by the
     arguments as they are set now; callbacks are those of the fit, go on unless they are fit_only,
     and count its batches from 0."""
-    if not hasattr(self, 'layer_'): return self.fit(X)
+    if not hasattr(self, 'layer_'):
+        if not hasattr(self, 'autoencoder_'): return self.fit(X)
+        raise DecError('fit_autoencoder has made no clusters yet, and the first call of '
+                       'partial_fit would train another autoencoder; set autoencoder to the '
+                       'autoencoder_ of this, and call fit')
     self._complete(_LEFT)
     r, other = self._settings(sparse.issparse(X)), self._other_method()
     with usual_defaults(): rows = self._rows(X, hold=True)

@@ -6,7 +6,8 @@
 __all__ = ['job_key', 'Checkpoint']
 
 # %% ../nbs/36_jobs.ipynb #86a980d1
-import copyreg, dis, hashlib, io, itertools, json, os, sys, time, warnings
+import copyreg, dis, hashlib, importlib.util, io, itertools, json, os, sys, time, warnings
+import zipfile, zlib
 from functools import _lru_cache_wrapper, cached_property
 from pathlib import Path
 from types import (BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType,
@@ -24,12 +25,18 @@ from .training import Callback, Trainer
 # %% ../nbs/36_jobs.ipynb #06192a39
 _STDLIB = os.path.dirname(os.__file__)
 
-def _known(name): # by its name: a module that is installed, and not the user's to edit
+def _known(name, file=None): # by its name: a module that is installed, not the user's to edit
     name = str(name)
     if name.split('.')[0] == 'dec_tutorial': return True
-    file = getattr(sys.modules.get(name), '__file__', None)
+    file = file or getattr(sys.modules.get(name), '__file__', None)
     return (name.split('.')[0] in sys.stdlib_module_names if file is None else
             'site-packages' in file or 'dist-packages' in file or file.startswith(_STDLIB))
+
+def _to_import(name): # what a function imports when it runs; the user's own module is loaded now
+    if name in sys.modules: return sys.modules[name]
+    try: spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError): return None
+    return None if spec is None or _known(name, spec.origin) else importlib.import_module(name)
 
 def _inner(code): # functions inside it included
     return [code, *(d for c in code.co_consts if isinstance(c, CodeType) for d in _inner(c))]
@@ -39,7 +46,7 @@ def _read_by(f): # name -> global that a function reads, also out of modules of 
     found = {(i.opname, i.argval) for c in codes for i in dis.get_instructions(c)}
     names = {n for c in codes for n in c.co_names}
     there = {n: f.__globals__.get(n) for op, n in found if op in ('LOAD_GLOBAL', 'LOAD_NAME')}
-    there |= {n: sys.modules.get(n) for op, n in found if op == 'IMPORT_NAME'}
+    there |= {n: _to_import(n) for op, n in found if op == 'IMPORT_NAME'}
     done = set()                     # a module of the user's gives way to what is read out of it
     while m := next((n for n in sorted(there) if isinstance(there[n], ModuleType)
                      and not _known(there[n].__name__) and n not in done), None):
@@ -88,7 +95,8 @@ def _function(spell, f):
 def _class(spell, c):
     name = ['class', c.__module__, c.__qualname__]
     if _known(c.__module__): return name
-    own = {n: v for n, v in vars(c).items() if callable(v) or not n.startswith('__')}
+    own = {n: v for n, v in vars(c).items() if callable(v) or not n.startswith('__')
+           if n != '_abc_impl'}                                                    # of abc.ABC
     return [*name, *map(spell, (type(c), c.__bases__, own))]
 
 def _module(spell, m): # of the user's: all of it, for nobody knows what is read
@@ -155,7 +163,7 @@ class Checkpoint:
         "Run a step unless it is done"
         if not self.path: return func()
         if name not in self.done:
-            self.done[name] = func()
+            self.done[name] = _storable(func(), f'checkpoint, {name!r}')
             self.keep()
         return self.done[name]
     def clear(self): # after the job has ended well
@@ -192,6 +200,11 @@ def save(self:Checkpoint):
     with atomic_path(self.path) as tmp: tmp.write_bytes(raw.getbuffer())
 
 # %% ../nbs/36_jobs.ipynb #2d146a58
+def _intact(raw): # a file as torch.save writes it, with every sum as it should be?
+    try:
+        with zipfile.ZipFile(raw) as z: return z.testzip() is None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError): return False
+
 @patch
 def _refused(self:Checkpoint, why): # what may be well another time is left alone
     return DecError(f'checkpoint {self.path}: {why}; name another file, or try again if that may '
@@ -209,7 +222,7 @@ def _read(self:Checkpoint):
     except Exception as e:
         if out_of_memory(e): raise self._refused('not enough memory') from e
         cause = e                                                        # damaged, or no checkpoint
-        if ours := self.path.suffix == '.pt':
+        if ours := self.path.suffix == '.pt' and not _intact(raw):  # else it is somebody's model
             names = (f'{self.path.name}.unreadable{i or ""}' for i in itertools.count())
             kept = next(p for p in map(self.path.with_name, names) if not p.exists())
             os.replace(self.path, kept)

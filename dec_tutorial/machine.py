@@ -117,6 +117,9 @@ def pick_device(
     if d.type == 'cuda' and not torch.cuda.is_available():
         raise DecError("device 'cuda' was asked for, but PyTorch sees no GPU here; use 'cpu' or "
                        "'auto'")
+    if d.type == 'cuda' and (d.index or 0) >= torch.cuda.device_count():
+        raise DecError(f"device '{d}' was asked for, but PyTorch sees {torch.cuda.device_count()} "
+                       f"GPU(s) here, counted from 0; name another (or start fewer workers)")
     return d
 
 # %% ../nbs/38_machine.ipynb #4ecfd2bd
@@ -169,9 +172,10 @@ def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
     def ask(*_):
         asked.append(1)
         if len(asked) > 1: raise KeyboardInterrupt                   # at once, and nothing is saved
-    before = signal.getsignal(signal.SIGINT)    # None: of a program in C, which goes on hearing it
-    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        before = None                                                # Ctrl-C does not come here
+    before = signal.getsignal(signal.SIGINT)
+    # a program's own handler goes on hearing it; to other threads it does not come
+    if (before is not signal.default_int_handler
+        or threading.current_thread() is not threading.main_thread()): before = None
     if before is not None: signal.signal(signal.SIGINT, ask)
     try: yield asked
     finally:

@@ -7,12 +7,13 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
            'on_disk', 'thinned', 'hog_colour', 'load_data']
 
 # %% ../nbs/40_reading.ipynb #16f595b0
-import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings, zipfile
-import threading, zlib
+import csv, difflib, errno, glob, io, math, numbers, os, re, shutil, urllib.request, warnings
+import threading, zipfile, zlib
 from array import array
 from itertools import chain
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 import numpy as np
 from scipy import sparse
@@ -56,6 +57,8 @@ def part_files(path):
     return [f for f in found if not _writing(f)]
 
 # %% ../nbs/40_reading.ipynb #75f40857
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS
+
 @contextmanager
 def atomic_path(
     path:str|Path, # where the finished file shall stand
@@ -78,6 +81,9 @@ def atomic_path(
         if path.exists(): shutil.copymode(path, tmp)
         os.replace(tmp, path)
     except OSError as e:
+        # the block may have read or fetched something that failed, which is another story
+        if not (e.errno in _FULL if e.filename is None else
+                Path(os.fsdecode(e.filename)) in (path, tmp, *tmp.parents)): raise
         raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write "
                        f"to") from e
     finally:
@@ -126,6 +132,10 @@ def _off_frame(x): # a data frame as scikit-learn reads it: holes are NaN, a spa
                             ensure_min_features=0)
     except (ValueError, TypeError): return x                     # what is wrong is said further on
 
+def _texts(x, raw): # cells that numpy would read as numbers though they are none yet
+    if hasattr(x, 'select_dtypes'): raw = x.select_dtypes(exclude='number').to_numpy(dtype=object)
+    return (v for v in raw.flat if isinstance(v, (str, bytes))) if raw.dtype.kind in 'OUS' else ()
+
 def _first_text(x): # the column of a frame that is to blame, to be named
     for name in getattr(x, 'columns', ()):
         if np.asarray(x[name]).dtype.kind in 'mMc': return f' in column {name!r}'  # dates, complex
@@ -145,6 +155,8 @@ def check_x(
         raise DecError(f"{what} has masked cells; fill them or leave their rows out")
     try:
         raw = np.asarray(x)
+        if any('_' in str(v) for v in _texts(given, raw)):
+            raise ValueError('Python reads 2020_01 as 202001; people do not')
         if np.iscomplexobj(raw): raise TypeError('complex numbers: Complex data not supported')
         if raw.dtype.kind in 'mM': raise TypeError('dates')
         with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
@@ -254,7 +266,7 @@ def check_y(
 
 def _class_names(y, codes): # what the source calls them
     first = np.unique(codes, return_index=True)[1]
-    return [f'{v:g}' if isinstance(v, float) else str(v).strip()
+    return [str(int(v) if isinstance(v, float) and v.is_integer() else v).strip()
             for v in np.asarray(y).ravel()[first].tolist()]
 
 # %% ../nbs/40_reading.ipynb #35d01ec6
@@ -368,7 +380,7 @@ def _check_first(first, x, path): # a point that counts up, or is far from all o
                       f"as a point; if it names the columns, leave it out, or put words there")
 
 # %% ../nbs/40_reading.ipynb #a2e189a0
-def _read_csv(path):
+def _read_csv(path, classes=True):
     with open(path, newline='', encoding='utf-8-sig') as f:
         rows = (r for r in csv.reader(f) if r)
         if not (first := next(rows, None)):
@@ -401,7 +413,7 @@ def _read_csv(path):
                        f"row, as pandas writes its index; save with index=False, or name the "
                        f"column if it is a feature")
     if not names: _check_first(first, x, path)
-    if at is None: return x, None, None, names
+    if at is None or not classes: return x, None, None, names and [names[j] for j in keep]
     _check_classes(y, head[at], path)
     return (x, np.array([float(c) for c in y] if all(map(_is_number, y)) else y), None,
             names and [names[j] for j in keep])
@@ -409,7 +421,7 @@ def _read_csv(path):
 # %% ../nbs/40_reading.ipynb #4499b208
 _READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv}
 
-def _read_file(path):
+def _read_file(path, classes=True):
     if os.path.isdir(path):
         raise DecError(f"{str(path)[:300]} is a folder; give a {', '.join(_READERS)} file")
     if not os.path.isfile(path):
@@ -417,7 +429,9 @@ def _read_file(path):
     if path.suffix.lower() not in _READERS:
         raise DecError(f"{path} is not a {', '.join(_READERS)} file; save the table as one "
                        f"of these")
-    try: x, y, shape, *names = _READERS[path.suffix.lower()](path)
+    read = _READERS[path.suffix.lower()]
+    if read is _read_csv: read = partial(_read_csv, classes=classes)
+    try: x, y, shape, *names = read(path)
     except DecError: raise
     except UnicodeDecodeError as e:
         raise DecError(f"{path} is not text in UTF-8 (byte {e.start}); save it as UTF-8") from e
@@ -630,6 +644,7 @@ def load_data(
     # ~/.cache/dec_tutorial
     root:str|None=None,
     download:bool=True, # fetch a benchmark that is not there?
+    classes:bool=True, # False: the column of classes in a CSV is left unread
 )->Dataset: # values as the source has them; pixels in [0, 1]
     "Load a benchmark by its name, or your own table by its path"
     name = str(name_or_path)
@@ -640,7 +655,7 @@ def load_data(
         return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name),
                        more=more[0] if more else None)
     if Path(name).suffix or os.sep in name or os.path.exists(name):
-        return _read_file(_user_path(name))
+        return _read_file(_user_path(name), classes)
     near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.65)
     hint = f"did you mean {near[0]!r}? Known" if near else 'known'
     raise DecError(f"no data set is called {name[:300]!r}; {hint} are {', '.join(_LOADERS)}, "

@@ -7,6 +7,7 @@ __all__ = ['apart', 'worker', 'workers', 'first_only', 'alike']
 
 # %% ../nbs/32_scaling_out.ipynb #84d305d2
 import gc, os
+from datetime import timedelta
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -45,7 +46,9 @@ def workers(
     gpu = torch.device(device).type == 'cuda' and not there
     if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
     try:
-        if not there: dist.init_process_group('nccl' if gpu else 'gloo')
+        # others wait while the first runs k-means; torchrun ends a job in which one is dead
+        if not there:
+            dist.init_process_group('nccl' if gpu else 'gloo', timeout=timedelta(days=7))
     except ValueError as e:
         raise DecError(f"RANK and WORLD_SIZE are set here, but the workers cannot meet ({e}); "
                        f"start them with torchrun, or unset both") from e

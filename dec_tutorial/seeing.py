@@ -126,7 +126,8 @@ def moving_map(
     xy = np.stack([plane.transform(v) for v in z])
     if xy.shape[2] == 1: xy = np.concatenate([xy, 0*xy], 2)
     low, high = xy.min((0, 1)), xy.max((0, 1))
-    xy = np.rint(20 + 960*(xy - low)/np.maximum(high - low, 1e-12)).astype(int)
+    xy = (xy - low)/np.maximum(high - low, 1e-12)
+    xy = np.rint(20 + 960*np.stack([xy[..., 0], 1 - xy[..., 1]], 2)).astype(int)   # SVG: down
     q = np.stack([way.q[i].numpy() for i in pick])
     k = q.shape[2]
     data = dict(t=[way.t[i] for i in pick], xy=xy.tolist(), c=q.argmax(2).tolist(),
@@ -135,7 +136,8 @@ def moving_map(
                                plt.get_cmap('tab10' if k <= 10 else 'tab20')(j))
                         for j in range(k)])
     if image_shape and x is not None and not sparse.issparse(x):
-        data |= _sheet(x[way.rows], image_shape)
+        data |= _sheet(x.iloc[way.rows].to_numpy() if hasattr(x, 'iloc') else x[way.rows],
+                       image_shape)
     text = json.dumps(data, separators=(',', ':'))
     circles = '<circle r="7" fill-opacity=".8"/>'*len(way.rows)
     return _MAP.substitute(id='map-' + hashlib.blake2b(text.encode(), digest_size=4).hexdigest(),
@@ -189,6 +191,7 @@ class TensorBoardLog(Callback):
     def before_fit(self, trainer):
         if self.writer is None: self.open()
     def after_refresh(self, trainer, q):
+        if trainer.rank: return                                     # the first worker tells
         sizes = np.bincount(q.argmax(1).cpu().numpy(), minlength=q.shape[1])
         changes = next((cb.changes[-1][1] for cb in trainer.callbacks
                         if getattr(cb, 'changes', None)), None)
@@ -198,7 +201,7 @@ class TensorBoardLog(Callback):
         for name, v in told.items():
             if v is not None: self.writer.add_scalar(f'clusters/{name}', v, self.begun + trainer.t)
     def after_fit(self, trainer):
-        if trainer.history:
+        if trainer.history and not trainer.rank:
             self.writer.add_scalar('clusters/loss', trainer.history[-1][1], self.begun + trainer.t)
         self.begun += trainer.t
         self.writer.close(); self.writer = None

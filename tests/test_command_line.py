@@ -10,7 +10,7 @@ from conftest import files, make_blobs, root, script, small
 from dec_tutorial.ablations import ABLATIONS, STARTS, WIDTHS
 from dec_tutorial import command_line
 from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
-from dec_tutorial.dec import DEC
+from dec_tutorial.dec import DEC, get_recipe
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.evaluation import flat
 from dec_tutorial.machine import precision_used
@@ -233,6 +233,32 @@ def test_columns_are_found_by_name(cli, tmp_path):
                 table(tmp_path/'w.csv', x[:, [0]*len(columns)], columns), '--out', 'w-c.csv')
         assert (r.returncode == 1 and words in r.stderr and len(r.stderr.splitlines()) == 1
                 and not (tmp_path/'w-c.csv').exists())
+
+def test_new_points_need_no_class(cli, tmp_path):
+    x, y = make_blobs()
+    names = [f'c{j}' for j in range(16)]
+    assert cli('dec_fit', table(tmp_path/'t.csv', np.c_[x, y], [*names, 'class']), *short, '--out',
+               'o').returncode == 0
+    rows = [','.join([*names, 'class']), *(','.join([*map(str, v), '']) for v in x.tolist())]
+    (tmp_path/'new.csv').write_text('\n'.join(rows))
+    r = cli('dec_predict', 'o/model.safetensors', 'new.csv', '--out', 'c.csv')
+    assert (r.returncode == 0 and not r.stderr
+            and (tmp_path/'c.csv').read_text() == (tmp_path/'o'/'assignments.csv').read_text()), r.stderr
+
+def test_a_warning_is_a_sentence_in_the_shell(cli, tmp_path):
+    x = make_blobs()[0] + 1e3
+    r = cli('dec_fit', table(tmp_path/'t.csv', x, [f'c{j}' for j in range(16)]), '--n_clusters', 3,
+            *short, '--out', 'o')
+    assert r.returncode == 0 and 'UserWarning' not in r.stderr and 'warnings.warn' not in r.stderr
+    assert any(l.startswith('dec_fit: over 99 %') for l in r.stderr.splitlines()), r.stderr
+
+def test_another_version_begins_anew(tmp_path, monkeypatch):
+    ds = Dataset('blobs', make_blobs()[0])
+    file = lambda: command_line._checkpoint(tmp_path, ds, DEC(3), get_recipe('fast'), 0, 'float32').path
+    before = file()
+    assert before == file()
+    monkeypatch.setattr(command_line, '__version__', '99')
+    assert before != file()
 
 def test_a_table_of_mixed_units_and_a_folder_used_before(cli, tmp_path, blobs):
     assert (cli('dec_fit', blobs, *short, '--out', 'o').returncode == 0

@@ -719,6 +719,22 @@ def test_atomic_path(tmp_path):
     with open(f) as reader: write(f, 'new'); assert reader.read() == 'old'
     assert f.read_text() == 'new' and os.listdir(f.parent) == ['f.txt']
 
+def test_large_numbers_as_classes_keep_their_names(tmp_path):
+    (tmp_path/'t.csv').write_text('a,class\n1,1234567\n2,1234568\n3,1234567\n')
+    assert load_data(tmp_path/'t.csv').classes == ['1234567', '1234568']
+    assert load_data(tmp_path/'t.csv', classes=False).y is None
+
+@pytest.mark.parametrize('x', [pd.DataFrame(dict(a=['2020_01', '2021_02'], b=[1, 2])),
+                               [['2020_01', '1']]], ids=['frame', 'list'])
+def test_an_underscore_makes_no_number(x):
+    assert refused(lambda: check_x(x), '2020_01')
+
+def test_errors_that_are_not_of_the_file_written_are_left_alone(tmp_path):
+    for error in (ConnectionResetError(errno.ECONNRESET, 'Connection reset by peer'),
+                  FileNotFoundError(errno.ENOENT, 'No such file', str(tmp_path/'other.csv'))):
+        with pytest.raises(type(error)): write(tmp_path/'f.txt', then=error)
+    assert not os.listdir(tmp_path)
+
 def test_writing_through_a_link_and_with_the_old_rights(tmp_path):
     f, link = tmp_path/'f.txt', tmp_path/'link.txt'
     f.write_text('old'); f.chmod(0o640); link.symlink_to(f)

@@ -34,7 +34,7 @@ from dec_tutorial.how_many import k_curve
 from dec_tutorial.images import ConvAutoEncoder
 from dec_tutorial.own_data import load_pictures, separation
 from dec_tutorial.sae import AutoEncoder, behind_pca
-from dec_tutorial.seeing import Journey, TensorBoardLog
+from dec_tutorial.seeing import Journey, TensorBoardLog, moving_map
 from dec_tutorial.soft_assignment import ClusterLayer, soft_assign
 from dec_tutorial.tables import shared_start
 from dec_tutorial.target_distribution import target_distribution
@@ -128,8 +128,9 @@ def test_a_subclass_that_takes_fewer_arguments_is_read_back(tmp_path):
     m.save(tmp_path/'m')
     assert np.array_equal(Few.load(tmp_path/'m').predict(make_blobs()[0]), m.labels_)
 
-def test_ctrl_c_of_somebody_else_is_left_alone():
-    heard, was = [], signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize('own', [signal.SIG_IGN, lambda *_: None], ids=['ignored', 'their own'])
+def test_ctrl_c_of_somebody_else_is_left_alone(own):
+    heard, was = [], signal.signal(signal.SIGINT, own)
     class Press(Callback):
         def after_batch(self, trainer): signal.raise_signal(signal.SIGINT); heard.append(1)
     try: small(callbacks=[Press()]).fit(make_blobs()[0])
@@ -577,6 +578,59 @@ def test_a_model_with_a_log_can_be_pickled(monkeypatch, tmp_path):
     fit, stream = Writer.made
     assert fit.told and stream.told and stream.folder == str(tmp_path/'log')
     assert min(t for _, t in stream.told) >= dec.n_iter_ and not (fit.open or stream.open)
+
+def test_only_the_first_worker_keeps_a_log(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', SimpleNamespace(SummaryWriter=Writer))
+    q, told = torch.eye(3), []
+    for rank in (0, 1):
+        log = TensorBoardLog(tmp_path/'log')
+        trainer = SimpleNamespace(rank=rank, t=4, history=[(4, .5)], callbacks=[])
+        writer = log.writer
+        log.after_refresh(trainer, q); log.after_fit(trainer)
+        told.append(len(writer.told))
+    assert told[0] > 1 and told[1] == 0
+
+def test_classes_and_callbacks_in_one_list():
+    x, log = make_blobs()[0], []
+    class Count(Callback):
+        def after_refresh(self, trainer, q): log.append(trainer.t)
+    dec = small(callbacks=[Journey, Count(), lambda *_: [Count()]]).fit(x)
+    assert [type(c) for c in dec.callbacks_] == [Journey, Count, Count] and len(log) > 2
+    for wrong in (['Journey'], [Journey, 7]):
+        with pytest.raises(DecError, match='callbacks must be Callbacks'): small(callbacks=wrong).fit(x)
+
+def test_a_map_of_a_data_frame_shows_its_pictures():
+    x = pd.DataFrame(make_blobs()[0])
+    way, = small(callbacks=Journey).fit(x).callbacks_
+    assert (moving_map(way, x, (4, 4)) == moving_map(way, x.to_numpy(), (4, 4))
+            != moving_map(way))
+
+@pytest.mark.parametrize('what', [dict(alpha=9.), dict(n_clusters=7),
+                                  dict(assign=lambda z, mu, alpha: soft_assign(z, mu, alpha))])
+def test_a_stream_refuses_what_it_cannot_change(what):
+    x, _ = make_blobs()
+    dec = small().partial_fit(x)
+    before, [name] = dec.cluster_centers_.copy(), what
+    dec.set_params(**what)
+    with pytest.raises(DecError, match=f'{name} is .* partial_fit cannot change it'): dec.partial_fit(x)
+    assert (dec.cluster_centers_ == before).all()
+
+def test_a_stream_does_not_throw_an_autoencoder_away():
+    x, _ = make_blobs()
+    dec = small().fit_autoencoder(x)
+    ae = dec.autoencoder_
+    with pytest.raises(DecError, match='fit_autoencoder has made no clusters yet'): dec.partial_fit(x)
+    assert dec.autoencoder_ is ae and dec.set_params(autoencoder=ae).fit(x).n_iter_
+
+def test_seconds_of_the_search_for_a_number(monkeypatch):
+    monkeypatch.setattr(how_many, 'k_curve', lambda *_, **__: [dict(k=3, strength=1.)])
+    dec = small('auto').fit(make_blobs()[0])
+    assert dec.n_clusters_ == 3 and 0 < dec.seconds_['number of clusters'] < 5
+
+def test_nothing_is_no_table():
+    dec = small().fit(make_blobs()[0])
+    for ask in (dec.predict, dec.transform):
+        with pytest.raises(DecError, match='X has shape'): ask(None)
 
 def test_paths_in_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.setenv('HOME', str(tmp_path)); monkeypatch.setenv('USERPROFILE', str(tmp_path))
@@ -1051,7 +1105,7 @@ def test_a_part_may_want_what_only_the_run_has():
     late = dec.set_params(loss=lambda b: dec_loss(b) + 0*len(dec.start_codes_)).fit(x)
     assert (late.cluster_centers_ == small().fit(x).cluster_centers_).all()
     for wrong in (None, 7):
-        with pytest.raises(DecError, match='callbacks must return a Callback'):
+        with pytest.raises(DecError, match='or return a Callback'):
             small(callbacks=lambda *_: wrong).fit(x)
 
 

@@ -1,5 +1,5 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
-import collections, copy, functools, importlib, json, os, random, re, signal, socket, subprocess, sys
+import abc, collections, copy, functools, importlib, json, os, random, re, signal, socket, subprocess, sys
 import threading, time, warnings
 from dataclasses import replace
 from pathlib import Path
@@ -477,6 +477,20 @@ def test_zips_of_other_kinds_are_kept(tmp_path, x): # what torch.save writes is 
         with pytest.raises(DecError, match='is not a checkpoint, and is left as it is'): Checkpoint(f)
         assert f.read_bytes() == before and len(os.listdir(tmp_path)) == 2
 
+def test_a_model_of_the_users_is_not_renamed(tmp_path): # a whole module, which is not read
+    torch.save(torch.nn.Linear(2, 2), tmp_path/'model.pt')
+    before = (tmp_path/'model.pt').read_bytes()
+    with pytest.raises(DecError, match='is not a checkpoint, and is left as it is'):
+        Checkpoint(tmp_path/'model.pt')
+    assert os.listdir(tmp_path) == ['model.pt'] and (tmp_path/'model.pt').read_bytes() == before
+
+def test_what_cannot_be_stored_is_refused_every_time_and_forgotten(tmp_path):
+    ck = Checkpoint(tmp_path/'ck.pt')
+    for _ in range(2):
+        with pytest.raises(DecError, match="'odd'.* no set"): ck.once('odd', lambda: {1, 2})
+    assert type(ck.once('fine', lambda: np.float64(1.5))) is float         # as a later life has it
+    assert Checkpoint(tmp_path/'ck.pt').done == dict(fine=1.5)
+
 class Diary(training.Callback): # keeps what a checkpoint has to hold
     def __init__(self, page): self.page = page
     def state_dict(self): return dict(page=self.page)
@@ -562,6 +576,23 @@ def test_a_module_of_the_user_belongs_to_the_job(x, tmp_path, monkeypatch, code)
         return job_key(x, loss=made['loss'])
     monkeypatch.setattr(sys, 'dont_write_bytecode', True)
     assert key(1.) == key(1., '\ndef unused(): pass') != key(100.)
+
+def test_a_module_that_is_imported_late_belongs_to_the_job(x, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, 'dont_write_bytecode', True)
+    def key(w):
+        (tmp_path/'my_weights.py').write_text(f'w = {w}')
+        sys.modules.pop('my_weights', None); importlib.invalidate_caches()
+        exec('def loss(b):\n    import my_weights, no_such_module\n    return my_weights.w',
+             made := dict(__name__='of_the_user'))
+        return job_key(x, loss=made['loss'])
+    assert key(1.) == key(1.) != key(2.)
+
+def test_abstract_classes_have_a_key(x):
+    class Loss(abc.ABC):
+        def __init__(self, c): self.c = c
+        def __call__(self, b): return self.c*b.q.sum()
+    assert job_key(x, loss=Loss(1.)) == job_key(x, loss=Loss(1.)) != job_key(x, loss=Loss(2.))
 
 def test_an_open_checkpoint_is_not_changed_by_later_runs(x):
     class Power(training.Callback):
@@ -735,6 +766,15 @@ print('group', look.group(), sum('gloo' in t for t in threads))
     finally:
         for j in jobs: j.kill()
     assert [(out, status) for out, _, status in ends] == [('group None 0\n', 0)]*2, ends
+
+def test_workers_wait_for_a_long_k_means_of_the_first(monkeypatch):
+    asked = {}
+    def join(backend, timeout): asked.update(timeout=timeout); raise ValueError('enough')
+    monkeypatch.setattr(torch.distributed, 'init_process_group', join)
+    monkeypatch.setenv('RANK', '0'); monkeypatch.setenv('WORLD_SIZE', '2')
+    with pytest.raises(DecError, match='enough'):
+        with workers(): pass
+    assert asked['timeout'].days >= 1
 
 def test_workers_that_cannot_meet_are_told(monkeypatch, x):
     for name in ('MASTER_ADDR', 'MASTER_PORT'): monkeypatch.delenv(name, raising=False)
