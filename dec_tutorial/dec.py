@@ -7,7 +7,7 @@ __all__ = ['RECIPES', 'METHODS', 'CANDIDATES', 'Recipe', 'get_recipe', 'DEC', 'm
            'show_training', 'compare_recipes']
 
 # %% ../nbs/37_dec.ipynb #fac9b82a
-import copy, dataclasses, itertools, math, numbers, os, time
+import copy, dataclasses, inspect, itertools, math, numbers, os, time
 import warnings
 from collections.abc import Iterable
 from contextlib import contextmanager, suppress
@@ -334,10 +334,17 @@ def _choose_k(self:DEC, X, ck):
     found = ck.once('number of clusters', run)
     return how_many.choose_k(found['curve']), found
 
+def _takes_two(c): # can it be called with a DEC and its points?
+    if not callable(c): return False
+    try: inspect.signature(c).bind(None, None)
+    except TypeError: return False
+    except ValueError: pass                                    # written in C: nobody knows
+    return True
+
 @patch
 def _callbacks(self:DEC, X):
     def made(c):
-        if callable(c): c = c(self, X)
+        if callable(c) and not isinstance(c, Callback): c = c(self, X)
         if isinstance(c, Callback): return [c]
         if isinstance(c, Iterable) and not isinstance(c, str):
             return [m for v in c for m in made(v)]
@@ -402,10 +409,11 @@ def _check_parts(self:DEC): # what is no function is found now, and not after th
     if self.cluster is not None and not isinstance(self.cluster, Stage):
         raise DecError(f"cluster must be a Stage, not {self.cluster!r}")
     given, ck = self.callbacks, self.checkpoint
-    if not (given is None or callable(given) or isinstance(given, (list, tuple))
-            and all(isinstance(c, Callback) or callable(c) for c in given)):
-        raise DecError(f"callbacks must be Callbacks, or functions (this DEC, X) that return them, "
-                       f"alone or in a list, not {given!r}")
+    some = isinstance(given, (list, tuple))
+    if not (given is None or all(_takes_two(c) or some and isinstance(c, Callback)
+                                 for c in (given if some else [given]))):
+        raise DecError(f"callbacks must be a list of Callbacks and of functions (this DEC, X) that "
+                       f"return them, or one such function, not {given!r}")
     if not (ck is None or isinstance(ck, (str, os.PathLike, Checkpoint))):
         raise DecError(f"checkpoint must be the path of a file or a Checkpoint, not {ck!r}")
 
@@ -658,8 +666,9 @@ def _other_method(self:DEC): # has it changed since the fit? what was built then
     if parts(was) != parts(now):
         raise DecError(f"the model was fitted as {was}, and {now} is built of other parts, so "
                        f"partial_fit cannot go on with it; fit anew, or set method={was!r} again")
-    fitted = dict(n_clusters=self.n_clusters_, alpha=getattr(self.layer_, 'alpha', self.alpha),
-                  assign=getattr(self.layer_, 'assign', self._use.assign))
+    fitted = dict(n_clusters=self.n_clusters_)
+    if type(self.layer_) is ClusterLayer:
+        fitted |= dict(alpha=self.layer_.alpha, assign=self.layer_.assign)
     for name, v in fitted.items():
         if (now_ := getattr(self._use, name)) != v and now_ != 'auto':
             raise DecError(f"{name} is {now_!r}, and the model was fitted with {v!r}; partial_fit "
@@ -690,7 +699,7 @@ def partial_fit(self:DEC,
     arguments as they are set now; callbacks are those of the fit, go on unless they are fit_only,
     and count its batches from 0."""
     if not hasattr(self, 'layer_'):
-        if not hasattr(self, 'autoencoder_'): return self.fit(X)
+        if not hasattr(self, 'autoencoder_') or self.autoencoder is not None: return self.fit(X)
         raise DecError('fit_autoencoder has made no clusters yet, and the first call of '
                        'partial_fit would train another autoencoder; set autoencoder to the '
                        'autoencoder_ of this, and call fit')

@@ -7,7 +7,7 @@ __all__ = ['job_key', 'Checkpoint']
 
 # %% ../nbs/36_jobs.ipynb #86a980d1
 import copyreg, dis, hashlib, importlib.util, io, itertools, json, os, sys, time, warnings
-import zipfile, zlib
+import zipfile
 from functools import _lru_cache_wrapper, cached_property
 from pathlib import Path
 from types import (BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType,
@@ -28,15 +28,25 @@ _STDLIB = os.path.dirname(os.__file__)
 def _known(name, file=None): # by its name: a module that is installed, not the user's to edit
     name = str(name)
     if name.split('.')[0] == 'dec_tutorial': return True
-    file = file or getattr(sys.modules.get(name), '__file__', None)
+    m = sys.modules.get(name)               # of a package without a file of its own: where it lies
+    file = file or getattr(m, '__file__', None) or next(iter(getattr(m, '__path__', ())), None)
     return (name.split('.')[0] in sys.stdlib_module_names if file is None else
             'site-packages' in file or 'dist-packages' in file or file.startswith(_STDLIB))
 
-def _to_import(name): # what a function imports when it runs; the user's own module is loaded now
-    if name in sys.modules: return sys.modules[name]
-    try: spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError): return None
-    return None if spec is None or _known(name, spec.origin) else importlib.import_module(name)
+def _late(code): # the modules that a function imports when it runs, by name: module, or None
+    steps = [*dis.get_instructions(code)]
+    for level, what, step in zip(steps, steps[1:], steps[2:]):
+        if step.opname != 'IMPORT_NAME' or level.argval: continue           # a relative one: unseen
+        name, top = step.argval, step.argval.partition('.')[0]
+        m = sys.modules.get(name)
+        spec = None if m or top in sys.modules else importlib.util.find_spec(top)
+        at = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+        theirs = (m or spec or top in sys.modules) and not _known(top, at)
+        parts = () if m is None else [f'{name}.{n}' for n in what.argval or () if not hasattr(m, n)]
+        for n in parts if m else [name]:
+            if theirs: raise TypeError(f'{code.co_name} imports {n} when it runs, and it is not '
+                                       f'loaded yet; import it before')
+        yield name, m
 
 def _inner(code): # functions inside it included
     return [code, *(d for c in code.co_consts if isinstance(c, CodeType) for d in _inner(c))]
@@ -46,7 +56,7 @@ def _read_by(f): # name -> global that a function reads, also out of modules of 
     found = {(i.opname, i.argval) for c in codes for i in dis.get_instructions(c)}
     names = {n for c in codes for n in c.co_names}
     there = {n: f.__globals__.get(n) for op, n in found if op in ('LOAD_GLOBAL', 'LOAD_NAME')}
-    there |= {n: _to_import(n) for op, n in found if op == 'IMPORT_NAME'}
+    for c in codes: there |= dict(_late(c))
     done = set()                     # a module of the user's gives way to what is read out of it
     while m := next((n for n in sorted(there) if isinstance(there[n], ModuleType)
                      and not _known(there[n].__name__) and n not in done), None):
@@ -203,7 +213,7 @@ def save(self:Checkpoint):
 def _intact(raw): # a file as torch.save writes it, with every sum as it should be?
     try:
         with zipfile.ZipFile(raw) as z: return z.testzip() is None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError): return False
+    except Exception: return False                               # damage takes many forms
 
 @patch
 def _refused(self:Checkpoint, why): # what may be well another time is left alone

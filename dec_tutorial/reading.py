@@ -7,7 +7,7 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
            'on_disk', 'thinned', 'hog_colour', 'load_data']
 
 # %% ../nbs/40_reading.ipynb #16f595b0
-import csv, difflib, errno, glob, io, math, numbers, os, re, shutil, urllib.request, warnings
+import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings
 import threading, zipfile, zlib
 from array import array
 from itertools import chain
@@ -57,7 +57,10 @@ def part_files(path):
     return [f for f in found if not _writing(f)]
 
 # %% ../nbs/40_reading.ipynb #75f40857
-_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS
+def _elsewhere(e, path, tmp): # has a block that writes tmp met with an error of something else?
+    named = isinstance(e.filename, (str, bytes, os.PathLike))
+    return (isinstance(e, ConnectionError) or e.errno is None
+            or named and Path(os.fsdecode(e.filename)) not in (path, tmp, *tmp.parents))
 
 @contextmanager
 def atomic_path(
@@ -67,23 +70,23 @@ def atomic_path(
     path = _user_path(path)
     if not path.name:
         raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
-    tmp = path
+    tmp, foreign = path, False
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):             # a pipe, a device
-            yield path
+            try: yield path
+            except OSError as e: foreign = _elsewhere(e, path, tmp); raise
             return
         if path.is_symlink(): path = path.resolve()             # the file that the link stands for
         tmp = path.with_name(_part_name(path, f'{os.getpid()}-{threading.get_ident()}'))
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield tmp
+        try: yield tmp
+        except OSError as e: foreign = _elsewhere(e, path, tmp); raise
         # or a power cut may leave an empty file
         with open(tmp, 'rb+') as f: os.fsync(f.fileno())
         if path.exists(): shutil.copymode(path, tmp)
         os.replace(tmp, path)
     except OSError as e:
-        # the block may have read or fetched something that failed, which is another story
-        if not (e.errno in _FULL if e.filename is None else
-                Path(os.fsdecode(e.filename)) in (path, tmp, *tmp.parents)): raise
+        if foreign: raise                          # the block read or fetched something that failed
         raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write "
                        f"to") from e
     finally:
@@ -133,8 +136,10 @@ def _off_frame(x): # a data frame as scikit-learn reads it: holes are NaN, a spa
     except (ValueError, TypeError): return x                     # what is wrong is said further on
 
 def _texts(x, raw): # cells that numpy would read as numbers though they are none yet
-    if hasattr(x, 'select_dtypes'): raw = x.select_dtypes(exclude='number').to_numpy(dtype=object)
-    return (v for v in raw.flat if isinstance(v, (str, bytes))) if raw.dtype.kind in 'OUS' else ()
+    if hasattr(x, 'select_dtypes'):
+        raw = x.select_dtypes(exclude=['number', 'bool', 'datetime', 'timedelta'])
+        raw = raw.to_numpy(dtype=object)
+    return [v for v in raw.ravel().tolist() if type(v) is str] if raw.dtype.kind in 'OU' else []
 
 def _first_text(x): # the column of a frame that is to blame, to be named
     for name in getattr(x, 'columns', ()):
@@ -155,8 +160,8 @@ def check_x(
         raise DecError(f"{what} has masked cells; fill them or leave their rows out")
     try:
         raw = np.asarray(x)
-        if any('_' in str(v) for v in _texts(given, raw)):
-            raise ValueError('Python reads 2020_01 as 202001; people do not')
+        for v in _texts(given, raw):
+            if '_' in v: raise ValueError(f'Python reads {v!r} as {float(v):.0f}; people do not')
         if np.iscomplexobj(raw): raise TypeError('complex numbers: Complex data not supported')
         if raw.dtype.kind in 'mM': raise TypeError('dates')
         with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
@@ -266,7 +271,8 @@ def check_y(
 
 def _class_names(y, codes): # what the source calls them
     first = np.unique(codes, return_index=True)[1]
-    return [str(int(v) if isinstance(v, float) and v.is_integer() else v).strip()
+    whole = lambda v: str(int(v)) if v.is_integer() else f'{v:g}'
+    return [whole(v) if isinstance(v, float) else str(v).strip()
             for v in np.asarray(y).ravel()[first].tolist()]
 
 # %% ../nbs/40_reading.ipynb #35d01ec6

@@ -46,9 +46,9 @@ def workers(
     gpu = torch.device(device).type == 'cuda' and not there
     if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
     try:
-        # others wait while the first runs k-means; torchrun ends a job in which one is dead
-        if not there:
-            dist.init_process_group('nccl' if gpu else 'gloo', timeout=timedelta(days=7))
+        # others may wait long for k-means of the first; torchrun ends a job in which one is dead
+        patient = ({'timeout': timedelta(days=7)} if 'TORCHELASTIC_RUN_ID' in os.environ else {})
+        if not there: dist.init_process_group('nccl' if gpu else 'gloo', **patient)
     except ValueError as e:
         raise DecError(f"RANK and WORLD_SIZE are set here, but the workers cannot meet ({e}); "
                        f"start them with torchrun, or unset both") from e

@@ -596,8 +596,9 @@ def test_classes_and_callbacks_in_one_list():
         def after_refresh(self, trainer, q): log.append(trainer.t)
     dec = small(callbacks=[Journey, Count(), lambda *_: [Count()]]).fit(x)
     assert [type(c) for c in dec.callbacks_] == [Journey, Count, Count] and len(log) > 2
-    for wrong in (['Journey'], [Journey, 7]):
-        with pytest.raises(DecError, match='callbacks must be Callbacks'): small(callbacks=wrong).fit(x)
+    class Bare(Callback): pass
+    for wrong in (['Journey'], [Journey, 7], Bare, [Bare]):
+        with pytest.raises(DecError, match='callbacks must be'): small(callbacks=wrong).fit(x)
 
 def test_a_map_of_a_data_frame_shows_its_pictures():
     x = pd.DataFrame(make_blobs()[0])
@@ -620,7 +621,14 @@ def test_a_stream_does_not_throw_an_autoencoder_away():
     dec = small().fit_autoencoder(x)
     ae = dec.autoencoder_
     with pytest.raises(DecError, match='fit_autoencoder has made no clusters yet'): dec.partial_fit(x)
-    assert dec.autoencoder_ is ae and dec.set_params(autoencoder=ae).fit(x).n_iter_
+    assert dec.autoencoder_ is ae and dec.set_params(autoencoder=ae).partial_fit(x).n_iter_
+
+def test_a_head_of_ones_own_goes_on_with_a_stream():
+    class Own(ClusterLayer):
+        def __init__(self, mu, alpha, assign): super().__init__(mu, 2*alpha, assign)
+    dec = small(head=Own).partial_fit(x := make_blobs()[0])
+    before = dec.n_iter_
+    assert dec.partial_fit(x).n_iter_ > before
 
 def test_seconds_of_the_search_for_a_number(monkeypatch):
     monkeypatch.setattr(how_many, 'k_curve', lambda *_, **__: [dict(k=3, strength=1.)])

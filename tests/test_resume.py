@@ -484,6 +484,18 @@ def test_a_model_of_the_users_is_not_renamed(tmp_path): # a whole module, which 
         Checkpoint(tmp_path/'model.pt')
     assert os.listdir(tmp_path) == ['model.pt'] and (tmp_path/'model.pt').read_bytes() == before
 
+def test_a_checkpoint_with_any_byte_turned(tmp_path): # goes on, is set aside, or is left as it is
+    Checkpoint(f := tmp_path/'f.pt').once('step', lambda: torch.arange(4.))
+    whole, ends = f.read_bytes(), set()
+    for i in range(0, len(whole), 7):
+        f.write_bytes(whole[:i] + bytes([whole[i] ^ 32]) + whole[i + 1:])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter('always')
+            try: Checkpoint(f); ends.add('aside' if told else 'read')
+            except DecError: ends.add('left')
+        for kept in tmp_path.glob('*.unreadable*'): kept.unlink()
+    assert 'aside' in ends
+
 def test_what_cannot_be_stored_is_refused_every_time_and_forgotten(tmp_path):
     ck = Checkpoint(tmp_path/'ck.pt')
     for _ in range(2):
@@ -580,13 +592,20 @@ def test_a_module_of_the_user_belongs_to_the_job(x, tmp_path, monkeypatch, code)
 def test_a_module_that_is_imported_late_belongs_to_the_job(x, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, 'dont_write_bytecode', True)
-    def key(w):
+    def key(w, load=True):
         (tmp_path/'my_weights.py').write_text(f'w = {w}')
         sys.modules.pop('my_weights', None); importlib.invalidate_caches()
-        exec('def loss(b):\n    import my_weights, no_such_module\n    return my_weights.w',
-             made := dict(__name__='of_the_user'))
+        if load: importlib.import_module('my_weights')
+        exec('def loss(b):\n    import my_weights, no_such_module, colorsys\n'
+             '    return my_weights.w', made := dict(__name__='of_the_user'))
         return job_key(x, loss=made['loss'])
     assert key(1.) == key(1.) != key(2.)
+    with pytest.raises(DecError, match='loss imports my_weights when it runs'): key(1., load=False)
+    (tmp_path/'of_mine').mkdir(); (tmp_path/'of_mine'/'__init__.py').write_text('')
+    (tmp_path/'of_mine'/'weights.py').write_text('w = 1.')
+    exec('import of_mine\ndef loss(b):\n    from of_mine import weights\n    return weights.w',
+         made := dict(__name__='of_the_user'))
+    with pytest.raises(DecError, match='imports of_mine.weights'): job_key(x, loss=made['loss'])
 
 def test_abstract_classes_have_a_key(x):
     class Loss(abc.ABC):
@@ -771,7 +790,8 @@ def test_workers_wait_for_a_long_k_means_of_the_first(monkeypatch):
     asked = {}
     def join(backend, timeout): asked.update(timeout=timeout); raise ValueError('enough')
     monkeypatch.setattr(torch.distributed, 'init_process_group', join)
-    monkeypatch.setenv('RANK', '0'); monkeypatch.setenv('WORLD_SIZE', '2')
+    for name, v in dict(RANK='0', WORLD_SIZE='2', TORCHELASTIC_RUN_ID='x').items():
+        monkeypatch.setenv(name, v)
     with pytest.raises(DecError, match='enough'):
         with workers(): pass
     assert asked['timeout'].days >= 1
