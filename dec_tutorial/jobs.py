@@ -44,8 +44,7 @@ def _late(code): # the modules that a function imports when it runs, by name: mo
         theirs = (m or spec or top in sys.modules) and not _known(top, at)
         parts = () if m is None else [f'{name}.{n}' for n in what.argval or () if not hasattr(m, n)]
         for n in parts if m else [name]:
-            if theirs: raise TypeError(f'{code.co_name} imports {n} when it runs, and it is not '
-                                       f'loaded yet; import it before')
+            if theirs: raise TypeError(f'{code.co_name} imports {n} when it runs; import it before')
         yield name, m
 
 def _inner(code): # functions inside it included
