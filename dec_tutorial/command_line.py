@@ -6,27 +6,27 @@
 __all__ = ['run_fit', 'raw_kmeans', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/09_command_line.ipynb #fde34084
-import argparse, base64, copy, csv, html, itertools, math, os, shlex, sys, tempfile, time, typing
-import warnings
-from contextlib import contextmanager, suppress
-from functools import wraps
-from importlib import import_module
+import argparse, base64, copy, csv, html, itertools, math, os, shlex, time, warnings
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch, matplotlib.pyplot as plt
-from fastcore import script
 from scipy import sparse
 from sklearn.cluster import KMeans
 from . import __version__
-from .data import (DecError, Dataset, as_image, load_data, scale_factor, set_theme,
-                               show_samples)
-from .reading import _user_path, atomic_path, on_disk, part_files, thinned
-from .scaling_out import first_only, worker, workers
-from .jobs import Checkpoint, job_key
-from .machine import out_of_memory, pick_device, precision_used
+from .data import (DecError, Dataset, as_image, load_data, scale_factor,
+                               set_theme, show_samples)
+from .inside.reading import _user_path, atomic_path, on_disk, part_files, thinned
+from .inside.workers import first_only, worker, workers
+from .checkpoint import Checkpoint, job_key
+from .inside.machine import (_arg, _command, _out_folder, pick_device,
+                                         precision_used)
 from .training import Rows, apply_chunked
 from .dec import DEC, method_name, show_training
-from .evaluation import flat, show_confidence, show_contingency, show_flat, show_top
+from .evaluation import (flat, show_confidence, show_contingency, show_flat,
+                                     show_top)
+from .family.images import for_pictures
+from .practice.how_many import show_k_curve
+from .practice.seeing import Journey, moving_map
 from .records import make_record, read_records, text_table, write_records
 
 # %% ../nbs/09_command_line.ipynb #efdddc9e
@@ -57,8 +57,7 @@ def run_fit(
         if command and not rank: _claim(out, command, before)              # until it is finished
         raw = _raw_once(ds, ck, seed)
         if dec.n_clusters != 'auto': raw(dec.n_clusters)
-        journey = import_module('dec_tutorial.seeing').Journey                       # page 35
-        dec.set_params(checkpoint=ck, callbacks=journey).fit(ds.x, more=ds.more)
+        dec.set_params(checkpoint=ck, callbacks=Journey).fit(ds.x, more=ds.more)
         raw = raw(dec.n_clusters_)
     if rank: return dec, [], None                                           # the first one writes
     given = {n: v for n, v in (dict(n_clusters=n_clusters) | limits).items() if v is not None}
@@ -76,9 +75,7 @@ def _estimator(ds, n_clusters, method, **args):
         raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with "
                        f"--n_clusters, or --n_clusters auto")
     if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
-    # page 23
-    shape = {} if method == 'DEC' else import_module('dec_tutorial.images').for_pictures(method, ds)
-    dec = DEC(k, method=method, **shape, **args)
+    dec = DEC(k, method=method, **for_pictures(method, ds), **args)
     r = dec._settings(sparse.issparse(ds.x))
     if r.train_part: dec.set_params(train_rows=ds.n_train)
     dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)
@@ -98,15 +95,6 @@ def _free(out): # a folder that no run has filled may hold files of those names
                            f"it, or name another folder with --out")
     return out
 
-def _out_folder(out):
-    try:
-        out = _user_path(out)
-        out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
-    except OSError as e:
-        raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with "
-                       f"--out") from e
-    return out
 
 # %% ../nbs/09_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -187,10 +175,9 @@ def _pictures(ds, dec, q):
             'that rises is no failure, for its target is made anew at every refresh.',
             lambda: show_training(dec))]
     if hasattr(dec, 'k_curve_'):
-        how_many = import_module('dec_tutorial.how_many')
         out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in '
                        'the other half, over their number; the largest number above the line was '
-                       'taken.', lambda: how_many.show_k_curve(dec.k_curve_)))
+                       'taken.', lambda: show_k_curve(dec.k_curve_)))
     if ds.y is not None:
         out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is '
                        'wrong.', lambda: show_contingency(ds.y, dec.labels_, ds.classes)))
@@ -253,8 +240,7 @@ def _report(ds, dec, table, pictures, records):
            'are drawn), its colour the cluster it is in at that moment; the plane is that of the '
            'two principal components of the last codes. Press play, or point at a dot. Clusters '
            'that overlap here may still lie apart in the other dimensions.</p>'
-           + import_module('dec_tutorial.seeing').moving_map(dec.callbacks_[-1], ds.x,
-                                                             ds.image_shape))
+           + moving_map(dec.callbacks_[-1], ds.x, ds.image_shape))
     how = '\n'.join(f'{k}: {records[-1][k]}' for k in ('command', 'recipe', 'seed', 'params',
                                                        'device', 'precision', 'versions', 'date'))
     return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}',
@@ -334,31 +320,7 @@ def _write_all(ds, dec, records, table, out):
         for f in part_files(out/name): f.unlink(missing_ok=True)
     (out/'.command').unlink(missing_ok=True)
 
-# %% ../nbs/09_command_line.ipynb #730e5f6b
-@contextmanager
-def _plain(prog):
-    "Errors that can be mended as one sentence, without a traceback"
-    backend = plt.get_backend()
-    plt.switch_backend('agg')
-    try:
-        with plt.rc_context(), warnings.catch_warnings():
-            warnings.showwarning = lambda m, *_, **__: print(f'{prog}: {m}', file=sys.stderr)
-            yield
-    except DecError as e: sys.exit(f'{prog}: {e}')
-    except (MemoryError, RuntimeError) as e:
-        if not out_of_memory(e): raise
-        sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
-    except KeyboardInterrupt:
-        on = '; give the same command again to go on'*(prog in ('dec_fit', 'dec_reproduce'))
-        sys.exit(f'\n{prog}: stopped{on}')
-    finally:                                                 # a notebook keeps its own figures
-        with suppress(ImportError): plt.switch_backend(backend)
-
-# %% ../nbs/09_command_line.ipynb #c0mmand1
-def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
-    return (script.Param(help, type, **kw) if hasattr(script, 'Param')
-            else typing.Annotated[type, help, kw])
-
+# %% ../nbs/09_command_line.ipynb #c0mmand2
 def _number_or_auto(text):
     try: return text if text == 'auto' else int(text)
     except ValueError:
@@ -368,30 +330,6 @@ def _widths(text):
     try: return tuple(map(int, text.split(',')))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
-
-def _command(func):
-    "Started by its name, `func` reads the command line, and errors are sentences"
-    @wraps(func)
-    def run(*args, **kw):
-        shell = Path(sys.argv[0]).stem == func.__name__
-        if args or kw or not shell: return func(*args, **kw)                           # from Python
-        for stream in (sys.stdout, sys.stderr):        # a terminal that knows no λ prints \u03bb
-            if hasattr(stream, 'reconfigure'): stream.reconfigure(errors='backslashreplace')
-        p = script.anno_parser(func, prog=func.__name__)
-        known = p._option_string_actions
-        def spell(a): # --n_clusters and --n-clusters are the same
-            flag, eq, value = a.partition('=')
-            both = ([flag, '--' + flag[2:].replace('-', '_'), '--' + flag[2:].replace('_', '-')]
-                    if flag.startswith('--') else [])
-            return next((f for f in both if f in known), flag) + eq + value
-        given = vars(p.parse_args([spell(a) for a in sys.argv[1:]]))
-        with _plain(p.prog):
-            try:
-                func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
-                sys.stdout.flush()
-            except BrokenPipeError:                              # whoever read, `head`, has enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return run
 
 # %% ../nbs/09_command_line.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident

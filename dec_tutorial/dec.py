@@ -26,11 +26,11 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from . import __version__
 from .data import DecError, mostly_mean, scale_factor
-from .reading import check_offset, check_x, on_disk
-from .jobs import Checkpoint, job_key
-from .scaling_out import alike, first_only, worker, workers
-from .machine import (device_of, evaluating, pick_device, precision, seeded,
-                                  usual_defaults)
+from .inside.reading import check_offset, check_x, on_disk
+from .checkpoint import Checkpoint, job_key
+from .inside.workers import alike, first_only, worker, workers
+from .inside.machine import (device_of, evaluating, pick_device, precision,
+                                         seeded, usual_defaults)
 from .training import Callback, Diverged, Rows, Stage, apply_chunked
 from .sae import AutoEncoder, behind_pca, finetune, pretrain_layerwise
 from .soft_assignment import ClusterLayer, soft_assign
@@ -162,7 +162,7 @@ def method_name(
     name:str, # upper and lower case are the same
 )->str: # as METHODS spells it
     "A member of the family by its name"
-    if str(name) not in METHODS: import_module('dec_tutorial.images')
+    if str(name) not in METHODS: import_module('dec_tutorial.family.images')
     found = {m.lower(): m for m in METHODS}.get(str(name).lower())
     if found is None:
         raise DecError(f"no method is called {name!r}; known are {', '.join(METHODS)}")
@@ -326,7 +326,7 @@ def _rows(self:DEC, X, hold=False, needs='layer_'):
 @patch
 def _choose_k(self:DEC, X, ck):
     if self.n_clusters != 'auto': return int(self.n_clusters), None
-    how_many = import_module('dec_tutorial.how_many')                       # page 33
+    how_many = import_module('dec_tutorial.practice.how_many')                       # page 33
     def run():
         t = time.perf_counter()
         curve = how_many.k_curve(self, X, checkpoint=ck)

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np, torch, torch.nn as nn
 from sklearn.cluster import KMeans
 from .data import DecError
-from .jobs import Checkpoint
+from .checkpoint import Checkpoint
 from .training import Callback, Rows, Stage, Trainer, apply_chunked
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution

@@ -1,7 +1,7 @@
 # made from dec_tutorial/kl.py by .ci/stubs; do not edit
 import collections.abc
 import dataclasses
-import dec_tutorial.jobs
+import dec_tutorial.checkpoint
 import dec_tutorial.soft_assignment
 import dec_tutorial.training
 import functools
@@ -50,4 +50,4 @@ class Batch:
     @functools.cached_property
     def moved(self) -> typing.Any: ...
 def dec_loss(batch: Batch) -> torch.Tensor: ...
-def fit_clusters(encoder: torch.nn.modules.module.Module, layer: dec_tutorial.soft_assignment.ClusterLayer, rows: dec_tutorial.training.Rows, stage: dec_tutorial.training.Stage, labels: torch.Tensor, update_interval: int = ..., tol: float = ..., seed: int = ..., ck: dec_tutorial.jobs.Checkpoint | None = ..., callbacks: typing.Any = ..., target: typing.Any = ..., loss: typing.Any = ..., network: torch.nn.modules.module.Module | None = ..., augment: typing.Any = ...) -> tuple: ...
+def fit_clusters(encoder: torch.nn.modules.module.Module, layer: dec_tutorial.soft_assignment.ClusterLayer, rows: dec_tutorial.training.Rows, stage: dec_tutorial.training.Stage, labels: torch.Tensor, update_interval: int = ..., tol: float = ..., seed: int = ..., ck: dec_tutorial.checkpoint.Checkpoint | None = ..., callbacks: typing.Any = ..., target: typing.Any = ..., loss: typing.Any = ..., network: torch.nn.modules.module.Module | None = ..., augment: typing.Any = ...) -> tuple: ...

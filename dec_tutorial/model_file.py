@@ -14,8 +14,8 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from sklearn.utils.validation import check_is_fitted
 from .data import DecError
-from .reading import _user_path, atomic_path
-from .machine import evaluating, pick_device, usual_defaults
+from .inside.reading import _user_path, atomic_path
+from .inside.machine import evaluating, pick_device, usual_defaults
 from .training import Stage
 from .soft_assignment import soft_assign
 from .dec import _BEGUN, _LEFT, DEC, Recipe

@@ -12,7 +12,7 @@ from importlib import resources
 import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt
 from scipy.stats import t as student
 from .data import DecError
-from .reading import _user_path, atomic_path
+from .inside.reading import _user_path, atomic_path
 from .evaluation import scores
 
 # %% ../nbs/08_records.ipynb #79056971

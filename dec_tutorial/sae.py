@@ -12,8 +12,8 @@ import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.basics import store_attr
 from sklearn.decomposition import PCA
 from .data import DecError
-from .jobs import Checkpoint
-from .machine import device_of, evaluating, seeded
+from .checkpoint import Checkpoint
+from .inside.machine import device_of, evaluating, seeded
 from .training import Rows, Stage, Trainer
 
 # %% ../nbs/02_sae.ipynb #b3ec99f3

@@ -14,10 +14,10 @@ from fastcore.basics import patch, store_attr
 from scipy import sparse
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 from .data import DecError
-from .reading import on_disk
-from .machine import (_keep_freed, _whole_batches, device_of, evaluating, progress_bar,
-                                  seeded)
-from .scaling_out import _gather, _shared, worker        # one process or several
+from .inside.reading import on_disk
+from .inside.machine import (_keep_freed, _whole_batches, device_of, evaluating,
+                                         progress_bar, seeded)
+from .inside.workers import _gather, _shared, worker        # one process or several
 
 # %% ../nbs/01_training.ipynb #5391e9a9
 class BatchStream:

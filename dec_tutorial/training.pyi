@@ -1,6 +1,6 @@
 # made from dec_tutorial/training.py by .ci/stubs; do not edit
 import dataclasses
-import dec_tutorial.reading
+import dec_tutorial.inside.reading
 import torch
 import torch.optim.optimizer
 import typing
@@ -55,7 +55,7 @@ class Stage:
     def make_optimizer(self, params: typing.Any) -> torch.optim.optimizer.Optimizer: ...
 def show_schedule(stage: typing.Any, n: typing.Any = ...) -> typing.Any: ...
 
-class Diverged(dec_tutorial.reading.DecError): ...
+class Diverged(dec_tutorial.inside.reading.DecError): ...
 
 class Callback:
     def before_fit(self, trainer: typing.Any) -> typing.Any: ...

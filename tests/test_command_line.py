@@ -7,16 +7,16 @@ from safetensors.numpy import load_file, save_file
 from scipy import sparse
 from sklearn import config_context
 from conftest import files, make_blobs, root, script, small
-from dec_tutorial.ablations import ABLATIONS, STARTS, WIDTHS
+from dec_tutorial.paper.ablations import ABLATIONS, STARTS, WIDTHS
 from dec_tutorial import command_line
 from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
 from dec_tutorial.dec import DEC, get_recipe
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.evaluation import flat
-from dec_tutorial.machine import precision_used
-from dec_tutorial.mistakes import MISTAKES
-from dec_tutorial.reproduction import AE_CHANGES, KL_CHANGES, reproduce
-from dec_tutorial.tables import Cells
+from dec_tutorial.inside.machine import precision_used
+from dec_tutorial.paper.mistakes import MISTAKES
+from dec_tutorial.paper.reproduction import AE_CHANGES, KL_CHANGES, reproduce
+from dec_tutorial.paper.tables import Cells
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
 schema = ('experiment dataset n method acc nmi ari recipe seed iterations stop_reason '
@@ -499,7 +499,7 @@ def test_records_of_several_processes_add_up(tmp_path, blobs):
     code = '''if True:
         import sys, numpy as np
         from dec_tutorial.data import load_data
-        from dec_tutorial.tables import Cells
+        from dec_tutorial.paper.tables import Cells
         ds = load_data('blobs.npz')
         for s in range(int(sys.argv[1]), 60, 2):
             Cells('toy', ds, 'o').once(lambda: (ds.y, {}), 'oracle', None, s, {})'''

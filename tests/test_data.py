@@ -10,13 +10,14 @@ from safetensors.torch import save_file
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from conftest import make_blobs
-from dec_tutorial import reading
-from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_factor, show_samples
-from dec_tutorial.reading import atomic_path, check_offset, check_x, check_y, hog_colour
+from dec_tutorial.inside import reading
+from dec_tutorial.data import (Dataset, DecError, as_image, load_data, scale_factor,
+                               show_samples)
+from dec_tutorial.inside.reading import atomic_path, check_offset, check_x, check_y, hog_colour
 from dec_tutorial.dec import DEC, RECIPES, Recipe
 from dec_tutorial.model_file import _seal
 from dec_tutorial.sae import AutoEncoder
-from dec_tutorial.jobs import Checkpoint
+from dec_tutorial.checkpoint import Checkpoint
 from dec_tutorial.training import Rows, Stage
 
 rng = np.random.default_rng(0)

@@ -19,24 +19,25 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
-from dec_tutorial.ablations import Lloyd
-from dec_tutorial.baselines import SEC
+from dec_tutorial.paper.ablations import Lloyd
+from dec_tutorial.paper.baselines import SEC
 from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.dec import DEC, get_recipe, show_training
-from dec_tutorial.jobs import Checkpoint, job_key
+from dec_tutorial.checkpoint import Checkpoint, job_key
 from dec_tutorial.model_file import _seal
 from dec_tutorial.kl import dec_loss
-from dec_tutorial import how_many, reading
+from dec_tutorial.inside import reading
+from dec_tutorial.practice import how_many
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.records import read_records
-from dec_tutorial.figures import generalizability
-from dec_tutorial.how_many import k_curve
-from dec_tutorial.images import ConvAutoEncoder
-from dec_tutorial.own_data import load_pictures, separation
+from dec_tutorial.evaluation import generalizability
+from dec_tutorial.practice.how_many import k_curve
+from dec_tutorial.family.images import ConvAutoEncoder
+from dec_tutorial.practice.own_data import load_pictures, separation
 from dec_tutorial.sae import AutoEncoder, behind_pca
-from dec_tutorial.seeing import Journey, TensorBoardLog, moving_map
+from dec_tutorial.practice.seeing import Journey, TensorBoardLog, moving_map
 from dec_tutorial.soft_assignment import ClusterLayer, soft_assign
-from dec_tutorial.tables import shared_start
+from dec_tutorial.paper.tables import shared_start
 from dec_tutorial.target_distribution import target_distribution
 from dec_tutorial.training import Callback, Rows, Stage, Trainer, apply_chunked
 

@@ -6,11 +6,12 @@ import numpy as np, pytest, torch
 from safetensors.numpy import load_file
 from conftest import make_blobs
 from dec_tutorial.data import Dataset, DecError
-from dec_tutorial.reading import _LOADERS
+from dec_tutorial.inside.reading import _LOADERS
 from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
-from dec_tutorial.images import for_pictures                              # registers all of METHODS
-from dec_tutorial.losses import Jitter
-from dec_tutorial.seeing import Journey, moving_map
+from dec_tutorial.family.images import (for_pictures                       # registers all of
+                                        METHODS)
+from dec_tutorial.family.losses import Jitter
+from dec_tutorial.practice.seeing import Journey, moving_map
 from dec_tutorial.training import Callback
 
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)

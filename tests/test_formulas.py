@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 from torch.profiler import ProfilerActivity, profile
 from conftest import make_blobs
-from dec_tutorial.combining import Rising
+from dec_tutorial.family.losses import Rising
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC
 from dec_tutorial.kl import dec_loss, kl_gradients, kl_loss, kmeans_start

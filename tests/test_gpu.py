@@ -9,10 +9,10 @@ from dec_tutorial import training
 from dec_tutorial.data import Dataset
 from dec_tutorial.dec import DEC, METHODS, Recipe
 from dec_tutorial.evaluation import Snapshots
-from dec_tutorial.images import for_pictures
+from dec_tutorial.family.images import for_pictures
 from dec_tutorial.sae import behind_pca
-from dec_tutorial.seeing import Journey, moving_map
-from dec_tutorial.machine import device_of
+from dec_tutorial.practice.seeing import Journey, moving_map
+from dec_tutorial.inside.machine import device_of
 from dec_tutorial.training import Rows, Stage, apply_chunked
 
 pretended = sys.modules.get('pretended_gpu')

@@ -4,15 +4,15 @@ import numpy as np, pytest, torch
 from scipy import sparse
 from sklearn.decomposition import PCA
 from conftest import make_blobs
-from dec_tutorial import reading
+from dec_tutorial.inside import reading
 from dec_tutorial.command_line import raw_kmeans
 from dec_tutorial.data import DecError, load_data, scale_factor
-from dec_tutorial.reading import on_disk
+from dec_tutorial.inside.reading import on_disk
 from dec_tutorial.evaluation import cluster_accuracy, flat
 from dec_tutorial.dec import DEC, Recipe
-from dec_tutorial.performance import in_turn, our_ae_step, products
-from dec_tutorial.jobs import Checkpoint
-from dec_tutorial.machine import has_fast_bf16
+from dec_tutorial.practice.performance import in_turn, our_ae_step, products
+from dec_tutorial.checkpoint import Checkpoint
+from dec_tutorial.inside.machine import has_fast_bf16
 from dec_tutorial.training import Callback, Diverged, Rows, Stage, Trainer
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),

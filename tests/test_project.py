@@ -36,7 +36,7 @@ def contents(folder, *patterns):
             for f in sorted(folder.glob(p))}
 
 def test_modules_and_notebooks_are_in_step(copy):
-    patterns = 'dec_tutorial/*.py', 'nbs/*.ipynb'
+    patterns = 'dec_tutorial/**/*.py', 'nbs/*.ipynb'
     (copy/'dec_tutorial'/'data.py').write_text('')                     # the export has to mend this
     nbdev('export', 'clean', at=copy)
     old, new = contents(root, *patterns), contents(copy, *patterns)
@@ -69,7 +69,7 @@ def test_the_owner_is_named_in_one_place(copy):
             and 'some-body/a-fork' in texts['README.md'])
 
 def test_everything_public_says_what_it_does():
-    defs = [(f.stem, d) for f in sorted((root/'dec_tutorial').glob('[!_]*.py'))
+    defs = [(f.stem, d) for f in sorted((root/'dec_tutorial').rglob('[!_]*.py'))
             for d in ast.parse(f.read_text(encoding='utf-8')).body
             if isinstance(d, (ast.FunctionDef, ast.ClassDef))]
     # those that the site describes
@@ -177,8 +177,8 @@ import sys
 for name in 'nbdev execnb IPython ipykernel nbconvert pytest hypothesis'.split(): sys.modules[name] = None   # not there for users
 import importlib, pkgutil, dec_tutorial
 assert dec_tutorial.__file__.startswith(sys.argv[1]), dec_tutorial.__file__
-modules = [m.name for m in pkgutil.iter_modules(dec_tutorial.__path__)]
-for m in modules: importlib.import_module(f'dec_tutorial.{m}')
+modules = [m.name for m in pkgutil.walk_packages(dec_tutorial.__path__, 'dec_tutorial.')]
+for m in modules: importlib.import_module(m)
 from dec_tutorial.command_line import dec_fit
 dec_fit('blobs.npz', ae_iter=5, max_iter=20, update_interval=10, out='o')
 print(*modules)
@@ -191,7 +191,7 @@ def test_what_is_published_is_complete(built, tmp_path):
         names = z.namelist()
         meta = z.read(next(n for n in names if n.endswith('METADATA'))).decode()
         scripts = z.read(next(n for n in names if n.endswith('entry_points.txt'))).decode()
-    for pattern in ('dec_tutorial/*.py', 'dec_tutorial/*.pyi', 'dec_tutorial/py.typed',
+    for pattern in ('dec_tutorial/**/*.py', 'dec_tutorial/**/*.pyi', 'dec_tutorial/py.typed',
                     'dec_tutorial/results/*.json'):
         assert {str(f.relative_to(root)) for f in root.glob(pattern)} <= set(names)
     assert ({n.split('/')[0] for n in names}
@@ -216,8 +216,15 @@ def test_what_is_published_is_complete(built, tmp_path):
                        env=os.environ | dict(PYTHONPATH=str(site)), capture_output=True, text=True)
     assert r.returncode == 0, r.stderr[-3000:]
     assert ((tmp_path/'elsewhere'/'o'/'report.html').exists()
-            and {'data', 'training', 'sae', 'dec', 'evaluation',
-                 'command_line'} <= set(r.stdout.splitlines()[-1].split()))
+            and {f'dec_tutorial.{m}' for m in (
+                'data', 'training', 'sae', 'dec', 'evaluation', 'command_line', 'inside.machine',
+                'paper.tables')} <= set(r.stdout.splitlines()[-1].split()))
+
+def test_imports_go_down_the_layers():
+    "The contract stands in .importlinter"
+    r = subprocess.run([script('lint-imports'), '--no-cache'], cwd=root, capture_output=True,
+                       text=True)
+    assert r.returncode == 0, r.stdout[-3000:] + r.stderr[-3000:]
 
 def test_the_two_names_of_the_package():
     import dec_tutorial

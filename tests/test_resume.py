@@ -7,12 +7,13 @@ import numpy as np, pandas as pd, pytest, scipy.special, torch
 from safetensors import safe_open
 from scipy import sparse
 from conftest import Child, files, run_script, small
-from dec_tutorial import command_line, dec, how_many, sae, training
+from dec_tutorial import command_line, dec, sae, training
+from dec_tutorial.practice import how_many
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC, Recipe
-from dec_tutorial.jobs import job_key
-from dec_tutorial.scaling_out import apart, workers
-from dec_tutorial.jobs import Checkpoint
+from dec_tutorial.checkpoint import job_key
+from dec_tutorial.inside.workers import apart, workers
+from dec_tutorial.checkpoint import Checkpoint
 from dec_tutorial.training import Stage
 
 tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8),
