@@ -6,7 +6,7 @@
 __all__ = ['run_fit', 'raw_kmeans', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/09_command_line.ipynb #fde34084
-import argparse, base64, copy, csv, html, itertools, math, os, shlex, time, warnings
+import argparse, base64, copy, csv, itertools, math, os, shlex, time, warnings
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch, matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ from .evaluation import (flat, show_confidence, show_contingency, show_flat,
                                      show_top)
 from .family.images import for_pictures
 from .practice.how_many import show_k_curve
-from .practice.seeing import Journey, moving_map
+from .practice.seeing import Journey, moving_map, render
 from .records import make_record, read_records, text_table, write_records
 
 # %% ../nbs/09_command_line.ipynb #efdddc9e
@@ -64,8 +64,10 @@ def run_fit(
     common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used,
                   device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
     records = _records(ds, dec, raw, common)
-    _write_all(ds, dec, records, table := _table(records, dec, ds.x), out); ck.clear()
-    return dec, records, table
+    table = _table(records, dec, ds.x)
+    _write_all(ds, dec, records, table, out)
+    ck.clear()
+    return dec, records, text_table(table)
 
 # %% ../nbs/09_command_line.ipynb #6d37f2e3
 def _estimator(ds, n_clusters, method, **args):
@@ -137,16 +139,15 @@ def _records(ds, dec, raw, common):
     return [r | dict(seconds=round(r['seconds'], 1)) for r in out]
 
 def _table(records, dec, x):
-    "What is printed: scores where classes are known, else sizes and confidence"
+    "What is printed, as rows: scores where classes are known, else sizes and confidence"
     if records[0]['acc'] is not None:
-        return text_table([dict(method=r['method'])
-                           | {k.upper(): 100*r[k] for k in ('acc', 'nmi', 'ari')}
-                           | dict(seconds=r['seconds']) for r in records])
+        return [dict(method=r['method'], ACC=100*r['acc'], NMI=100*r['nmi'], ARI=100*r['ari'],
+                     seconds=r['seconds']) for r in records]
     q = dec.predict_proba(x)
     c = q.argmax(1)
-    return text_table([dict(cluster=j, points=int((c == j).sum()),
-                            confidence=100*float(q[c == j, j].mean()) if (c == j).any() else None)
-                       for j in range(q.shape[1])])
+    return [dict(cluster=j, points=int((c == j).sum()),
+                 confidence=100*float(q[c == j, j].mean()) if (c == j).any() else None)
+            for j in range(q.shape[1])]
 
 # %% ../nbs/09_command_line.ipynb #ea0b9011
 def _reconstructions(ds, dec, m=12):
@@ -203,50 +204,12 @@ def _reading(records): # what the table says, in a sentence
     return words + (' On these points k-means alone is ahead: prefer it, or train longer.'
                     if first['acc'] > last['acc'] else '')
 
-_PAGE = '''<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
-<style>
-body{{font:16px/1.5 system-ui,sans-serif; max-width:56rem; margin:2rem auto; padding:0 1rem;
-  color:#222; background:#fff}}
-h1{{font-weight:600}}
-table{{border-collapse:collapse; margin:1rem 0}}
-th,td{{padding:.3rem .9rem; border-bottom:1px solid #ddd; text-align:right}}
-th:first-child,td:first-child{{text-align:left}}
-figure{{margin:2rem 0}} img{{max-width:100%}} figcaption{{color:#555}}
-pre{{background:#f5f5f5; padding:.7rem; white-space:pre-wrap; overflow-wrap:anywhere}}
-</style></head>
-<body><h1>{title}</h1><p>{intro}</p>{table}{map}{figures}
-<h2>How it was made</h2><pre>{how}</pre></body></html>'''
-
 # %% ../nbs/09_command_line.ipynb #18245a41
-def _html_table(text):
-    rows = [[html.escape(c.strip()) for c in line.strip('| ').split('|')]
-            for i, line in enumerate(text.splitlines()) if i != 1]
-    tr = lambda r, tag: '<tr>' + ''.join(f'<{tag}>{c}</{tag}>' for c in r) + '</tr>'
-    return '<table>' + tr(rows[0], 'th') + ''.join(tr(r, 'td') for r in rows[1:]) + '</table>'
-
 def _report(ds, dec, table, pictures, records):
-    fig = (lambda png, caption: f'<figure><img '
-           f'src="data:image/png;base64,{base64.b64encode(png).decode()}" '
-           f'alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>')
-    chosen = (', the largest number that came again in another half of the points'
-              if hasattr(dec, 'k_curve_') else '')
-    end = ('tolerance: hardly any point changed its cluster any more' if dec.stop_reason_ == 'tol'
-           else 'its limit of iterations, before the clusters had settled')
-    intro = (f'{ds!r}; {dec.n_clusters_} clusters{chosen}. The last phase took {dec.n_iter_} '
-             f'mini-batches and ended by {end}.')
-    way = ('<h2>The last phase, moment by moment</h2><p>A dot is a point of the data (up to 500 '
-           'are drawn), its colour the cluster it is in at that moment; the plane is that of the '
-           'two principal components of the last codes. Press play, or point at a dot. Clusters '
-           'that overlap here may still lie apart in the other dimensions.</p>'
-           + moving_map(dec.callbacks_[-1], ds.x, ds.image_shape))
-    how = '\n'.join(f'{k}: {records[-1][k]}' for k in ('command', 'recipe', 'seed', 'params',
-                                                       'device', 'precision', 'versions', 'date'))
-    return _PAGE.format(title=f'{html.escape(dec.method)} on {html.escape(ds.name)}',
-                        intro=html.escape(intro), table=_html_table(table)
-                        + f'<p>{html.escape(_reading(records))}</p>', map=way,
-                        figures=''.join(fig(p, c) for p, c in pictures), how=html.escape(how))
+    moving = moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
+    figures = [(base64.b64encode(png).decode(), caption) for png, caption in pictures]
+    return render('report', ds=ds, dec=dec, table=table, reading=_reading(records), map=moving,
+                  figures=figures, record=records[-1])
 
 # %% ../nbs/09_command_line.ipynb #e9dcfe49
 _PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top',

@@ -24,8 +24,9 @@ from .dec import _BEGUN, _LEFT, DEC, Recipe
 _FORMAT = 7
 
 # what a model may consist of, and the module it stands in
-_HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='members',
-              MixtureHead='members', ConvAutoEncoder='images', PooledAutoEncoder='images')
+_HOMES = dict(AutoEncoder='sae', ClusterLayer='soft_assignment', VariationalAutoEncoder='family.members',
+              MixtureHead='family.members', ConvAutoEncoder='family.images',
+              PooledAutoEncoder='family.images')
 
 def _header(dec): # what a file says of a model, apart from its arrays
     parts = dict(network=type(dec.autoencoder_).__name__, head=type(dec.layer_).__name__)

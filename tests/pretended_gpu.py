@@ -11,7 +11,7 @@ import pytest, torch
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from dec_tutorial import machine
+from dec_tutorial.inside import machine
 
 aten = torch.ops.aten
 reading = {aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default,

@@ -522,7 +522,7 @@ def test_what_ships_is_a_beginning(tmp_path, blobs):
     assert seeds(mine) == [0, 1, 2] and (shipped/'toy_blobs.json').read_bytes() == before
 
 def read_only():
-    from dec_tutorial import tables
+    from dec_tutorial.paper import tables
     def refuse(folder): raise PermissionError(folder)
     tables._out_folder = refuse
 

@@ -8,8 +8,7 @@ from conftest import make_blobs
 from dec_tutorial.data import Dataset, DecError
 from dec_tutorial.inside.reading import _LOADERS
 from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
-from dec_tutorial.family.images import (for_pictures                       # registers all of
-                                        METHODS)
+from dec_tutorial.family.images import for_pictures    # it registers all of METHODS
 from dec_tutorial.family.losses import Jitter
 from dec_tutorial.practice.seeing import Journey, moving_map
 from dec_tutorial.training import Callback

@@ -2,7 +2,7 @@
 import dec_tutorial.training
 import typing
 
-__all__ = ['Journey', 'moving_map', 'LivePlot', 'TensorBoardLog']
+__all__ = ['Journey', 'render', 'moving_map', 'LivePlot', 'TensorBoardLog']
 
 
 class Journey(dec_tutorial.training.Callback):
@@ -18,6 +18,7 @@ class Journey(dec_tutorial.training.Callback):
     def after_fit(self, trainer: typing.Any) -> typing.Any: ...
     def state_dict(self) -> typing.Any: ...
     def load_state_dict(self, s: typing.Any) -> typing.Any: ...
+def render(template: str, **values: typing.Any) -> str: ...
 def moving_map(way: Journey, x: typing.Any = ..., image_shape: tuple | None = ..., frames: int = ...) -> str: ...
 
 class LivePlot(dec_tutorial.training.Callback):
