@@ -21,7 +21,8 @@ from .checkpoint import Checkpoint, job_key
 from .inside.machine import (_arg, _command, _out_folder, pick_device,
                                          precision_used)
 from .training import Rows, apply_chunked
-from .dec import DEC, method_name, show_training
+from .dec import DEC, method_name
+from .evaluation import show_training
 from .evaluation import (flat, show_confidence, show_contingency, show_flat,
                                      show_top)
 from .family.images import for_pictures

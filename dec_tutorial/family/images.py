@@ -10,10 +10,10 @@ import math
 from dataclasses import replace
 from functools import partial
 import torch, torch.nn as nn
-from ..data import Dataset, DecError
+from ..data import DecError
 from ..inside.machine import seeded
 from .losses import Jitter
-from ..dec import get_method
+from ..methods import Method, get_method
 from .members import METHODS
 
 # %% ../../nbs/23_images.ipynb #3483ec39
@@ -77,31 +77,29 @@ class PooledAutoEncoder(ConvAutoEncoder):
         self.encoder = nn.Sequential(BothEnds(self.encoder[:5], self.encoder[5:-1]), code)
 
 # %% ../../nbs/23_images.ipynb #399f4213
-METHODS['ConvDEC'] = dict(network=ConvAutoEncoder)
-METHODS['ConvDEC-pooled'] = dict(network=PooledAutoEncoder)
-METHODS['ConvDEC-DA'] = METHODS['DEC-DA'] | dict(network=ConvAutoEncoder)
+METHODS['ConvDEC'] = Method('ConvDEC', network=ConvAutoEncoder)
+METHODS['ConvDEC-pooled'] = Method('ConvDEC-pooled', network=PooledAutoEncoder)
+METHODS['ConvDEC-DA'] = replace(METHODS['DEC-DA'], name='ConvDEC-DA', network=ConvAutoEncoder)
 
 # %% ../../nbs/23_images.ipynb #d94f6887
-def _convolves(network): # a class, a partial of one, or any other function
-    network = getattr(network, 'func', network)
-    return isinstance(network, type) and issubclass(network, ConvAutoEncoder)
-
 def needs_pictures(method:str)->bool:
     "Does a method look at points as pictures?"
-    args = get_method(method)
-    return 'augment' in args or _convolves(args.get('network'))
+    method = get_method(method)
+    return (method.augment is not None
+            or isinstance(method.network, type) and issubclass(method.network, ConvAutoEncoder))
 
 def for_pictures(
     method:str, # a name in METHODS
-    ds:Dataset,
-)->dict: # arguments of DEC; {} where the shape does not matter
-    "What a method has to know of the pictures' shape"
-    if not needs_pictures(method): return {}
-    if ds.image_shape is None:
-        raise DecError(f"{method} looks at pictures, and the points of {ds.name} are none; choose "
-                       f"another method")
-    augment, network = (get_method(method).get(n) for n in ('augment', 'network'))
-    return ((dict(augment=replace(augment, shape=ds.image_shape))
-             if isinstance(augment, Jitter) else {})
-            | (dict(network=partial(network, image_shape=ds.image_shape)) if _convolves(network)
-               else {}))
+    shape:tuple|None, # of a picture: ([colours,] height, width); None: points are no pictures
+)->Method: # what DEC takes as `method`
+    "A method that knows the pictures' shape"
+    found = get_method(method)
+    if not needs_pictures(found): return found
+    if shape is None:
+        raise DecError(f"{found.name} looks at pictures, and the points are none; choose another "
+                       f"method")
+    if isinstance(found.augment, Jitter):
+        found = replace(found, augment=replace(found.augment, shape=shape))
+    if isinstance(found.network, type) and issubclass(found.network, ConvAutoEncoder):
+        found = replace(found, network=partial(found.network, image_shape=shape))
+    return found

@@ -7,14 +7,14 @@ __all__ = ['NOISE', 'Again', 'counted_means', 'Counting', 'narrow', 'equal_sizes
            'MixtureHead', 'mixture_start', 'VariationalAutoEncoder', 'mixture_divergence', 'vade']
 
 # %% ../../nbs/22_members.ipynb #5e912ac5
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import numpy as np, torch, torch.nn as nn
 from sklearn.mixture import GaussianMixture
 from ..data import DecError
 from ..inside.machine import seeded
 from ..training import Callback, Stage
 from ..sae import AutoEncoder, dropout
-from ..dec import METHODS
+from ..methods import METHODS, Method
 from ..kl import dec_loss, kl_loss
 from .losses import (Combined, Jitter, Weighted, cluster_again, entropy,
                                         kept, kmeans_loss, mutual_information, size_loss,
@@ -24,8 +24,8 @@ from .losses import (Combined, Jitter, Weighted, cluster_again, entropy,
 # KL(P‖Q) weighted by α moves the codes as in fast
 def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)
 
-METHODS['IDEC'] = dict(loss=Combined(dec_loss, kept, 1/11), keep_decoder=True,
-                       cluster=_like_dec(1/11))
+METHODS['IDEC'] = Method('IDEC', loss=Combined(dec_loss, kept, 1/11), train_decoder=True,
+                         stage=_like_dec(1/11))
 
 # %% ../../nbs/22_members.ipynb #b7e854dd
 class Again(Callback):
@@ -36,8 +36,8 @@ class Again(Callback):
         cluster_again(self.dec, self.x)
         self.x = None                                                  # the model outlives the data
 
-METHODS['Aljalbout'] = dict(loss=Combined(dec_loss, kept, .5), keep_decoder=True,
-                            cluster=_like_dec(.5), callbacks=Again)
+METHODS['Aljalbout'] = Method('Aljalbout', loss=Combined(dec_loss, kept, .5), train_decoder=True,
+                              stage=_like_dec(.5), callbacks=(Again,))
 
 # %% ../../nbs/22_members.ipynb #0ef83694
 def counted_means(
@@ -78,9 +78,9 @@ def narrow(batch):
     return kmeans_loss(batch.z, batch.mu.detach())/getattr(batch.layer, 'unit', 1.)
 
 # %% ../../nbs/22_members.ipynb #c90f4a6f
-METHODS['DCN'] = dict(alone=True, loss=Combined(narrow, kept, .2), keep_decoder=True,
-                      train_centroids=False, callbacks=Counting,
-                      cluster=Stage(6_000, lr=.1, decay=.5))
+METHODS['DCN'] = Method('DCN', loss=Combined(narrow, kept, .2), train_decoder=True,
+                        train_centroids=False, callbacks=(Counting,), shareable=False,
+                        stage=Stage(6_000, lr=.1, decay=.5))
 
 # %% ../../nbs/22_members.ipynb #f880158d
 def equal_sizes(batch):
@@ -91,8 +91,8 @@ def zipf_sizes(batch):
     "Sizes by Zipf: the j-th largest has 1/j of the largest"
     return size_loss(batch.q, zipf(batch.q.shape[1]))
 
-METHODS['DEC+balance'] = dict(alone=True, loss=Weighted(((1., dec_loss), (1., equal_sizes))))
-METHODS['DEC+Zipf'] = dict(alone=True, loss=Weighted(((1., dec_loss), (1., zipf_sizes))))
+for name, sizes in (('DEC+balance', equal_sizes), ('DEC+Zipf', zipf_sizes)):
+    METHODS[name] = Method(name, loss=Weighted(((1., dec_loss), (1., sizes))), shareable=False)
 
 # %% ../../nbs/22_members.ipynb #0e299b3f
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class OnMoved:
     loss:object # Batch -> scalar
     def __call__(self, batch): return self.loss(batch.moved)
 
-METHODS['DEC-DA'] = dict(loss=OnMoved(dec_loss), augment=Jitter(),
-                         cluster=Stage(20_000, lr=.01, decay=.5))
-METHODS['IDEC-DA'] = METHODS['IDEC'] | dict(loss=OnMoved(METHODS['IDEC']['loss']), augment=Jitter(),
-                                            cluster=Stage(20_000, lr=.11, decay=.5))
+METHODS['DEC-DA'] = Method('DEC-DA', loss=OnMoved(dec_loss), augment=Jitter(),
+                           stage=Stage(20_000, lr=.01, decay=.5))
+METHODS['IDEC-DA'] = replace(METHODS['IDEC'], name='IDEC-DA', loss=OnMoved(METHODS['IDEC'].loss),
+                             augment=Jitter(), stage=Stage(20_000, lr=.11, decay=.5))
 
 # %% ../../nbs/22_members.ipynb #25571578
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Informed:
         return (kl_loss(batch.q.detach(), batch.layer(batch.encoder(dropout(batch.x, .2))))
                 - self.lam*mutual_information(batch.q))
 
-METHODS['IMSAT'] = dict(alone=True, loss=Informed())
+METHODS['IMSAT'] = Method('IMSAT', loss=Informed(), shareable=False)
 
 # %% ../../nbs/22_members.ipynb #d82e546b
 class MixtureHead(nn.Module):
@@ -181,6 +181,6 @@ def vade(batch):
     return (error + mixture_divergence(mean, log_var, head(z), head.mu, head.log_var,
                                        head.log_pi()))/batch.x.shape[1]
 
-METHODS['VaDE'] = dict(alone=True, loss=vade, network=VariationalAutoEncoder, head=MixtureHead,
-                       start=mixture_start, keep_decoder=True,
-                       cluster=Stage(20_000, optimizer='adam', lr=3e-4, decay=.5))
+METHODS['VaDE'] = Method('VaDE', loss=vade, network=VariationalAutoEncoder, head=MixtureHead,
+                         start=mixture_start, train_decoder=True, shareable=False,
+                         stage=Stage(20_000, optimizer='adam', lr=3e-4, decay=.5))

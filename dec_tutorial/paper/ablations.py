@@ -27,7 +27,8 @@ from ..training import Callback, Diverged, Rows, apply_chunked
 from ..sae import AutoEncoder, reconstruction_loss
 from ..soft_assignment import soft_assign
 from ..target_distribution import one_hot_target, target_distribution
-from ..dec import DEC, get_recipe
+from ..dec import DEC
+from ..methods import get_recipe
 from ..kl import dec_loss, kl_gradients, kl_loss
 from ..evaluation import _panels, cluster_accuracy
 from ..records import mean_sd, star

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 import numpy as np, matplotlib.pyplot as plt
 from ..sae import AutoEncoder
-from ..dec import get_recipe
+from ..methods import get_recipe
 from ..kl import dec_loss
 from ..family.losses import Combined, Restart, Rising, kept
 from ..records import mean_sd

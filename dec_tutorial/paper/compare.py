@@ -16,7 +16,8 @@ from ..evaluation import _panels
 from ..records import mean_sd
 from .tables import (QUICK, Cells, as_cell, autoencoder_labels, imbalanced,
                                        kl_phase, shared_start)
-from ..family.images import METHODS, for_pictures, needs_pictures
+from ..family.images import for_pictures, needs_pictures
+from ..methods import METHODS
 
 # %% ../../nbs/24_compare.ipynb #6037b947
 # the convolutional ones are for a GPU

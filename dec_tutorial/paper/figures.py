@@ -18,7 +18,7 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from ..data import Dataset, DecError, as_image
 from ..inside.reading import atomic_path
-from ..dec import get_recipe
+from ..methods import get_recipe
 from ..kl import kl_gradients
 from ..evaluation import (Snapshots, dots, generalizability, scores, show_top,
                                      top_points)

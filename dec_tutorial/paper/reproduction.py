@@ -16,7 +16,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from ..data import Dataset, DecError, load_data, set_theme
 from ..inside.reading import _LOADERS, _user_path, atomic_path
-from ..dec import RECIPES
+from ..methods import RECIPES
 from ..checkpoint import job_key
 from ..records import mean_sd, text_table
 from ..inside.machine import _arg, _command, _out_folder

@@ -18,7 +18,8 @@ from .. import __version__
 from ..data import Dataset, scale_factor
 from ..checkpoint import Checkpoint, job_key
 from ..inside.machine import device_of, precision_used
-from ..dec import DEC, RECIPES, get_method, get_recipe
+from ..dec import DEC
+from ..methods import RECIPES, get_method, get_recipe
 from ..evaluation import cluster_accuracy
 from ..records import make_record, mean_sd, read_records, write_records
 from ..inside.machine import _out_folder

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from ..data import DecError, as_image
 from ..inside.machine import precision
 from ..training import Callback, Rows, apply_chunked
-from ..dec import show_changes
+from ..evaluation import show_changes
 from ..evaluation import dots, flat
 
 # %% ../../nbs/35_seeing.ipynb #0befd9d5
