@@ -117,10 +117,10 @@ def _check_shape(shape, what):
                        f"1 is required; give it points")
 
 # %% ../../nbs/40_reading.ipynb #4638fa6e
-def _column(table, j): # as errors call it: by its number and, in a frame, by its name
+def _column(table, j): # as errors call it: by its name where it has one, else by its number
     names = getattr(table, 'columns', None)
-    if names is None or not isinstance(names[j], str): return f'column {j}'
-    return f'column {j} ({names[j]})'
+    named = names is not None and isinstance(names[j], str)
+    return f'column {names[j]!r}' if named else f'column {j}'
 
 def _refuse_words(table, what):
     "A `DecError` that names the first cell with a word in it"
@@ -190,7 +190,7 @@ def check_offset(
     far = (spread > 1e-3*spread.max()) & (middle > 2**18*spread)
     if far.any():
         j = far.argmax()
-        raise DecError(f"column {j} of {what} lies about {some[:, j].mean():.6g} and varies by "
+        raise DecError(f"{_column(x, j)} of {what} lies about {some[:, j].mean():.6g} and varies by "
                        f"{spread[j]:.3g} only, of which float32 keeps coarse steps; subtract its "
                        f"mean, or leave it out")
 
