@@ -47,7 +47,7 @@ def _fetch(name, get, roots, download):
         except (FileNotFoundError, PermissionError): continue
         except (DecError, ImportError): raise
         except Exception as e:
-            if 'Dataset not found' in str(e): continue         # torchvision, where a file is missing
+            if 'Dataset not found' in str(e): continue              # torchvision: a file is missing
             raise DecError(f"the {name} files in {r} are damaged ({_reason(e)}); delete them and "
                            f"try again") from e
     missing = f"{name} is not in {' or '.join(map(str, roots))}"
@@ -81,7 +81,7 @@ def hog_colour(
 )->np.ndarray: # (1428,)
     """HOG and a coarse colour map of a picture (paper: section 4.1)
 
-    The authors' 1428 numbers, but for two steps of scikit-image's HOG (page 40)."""
+    The authors' 1428 numbers, but for two steps of scikit-image's HOG (page 41)."""
     try: from skimage import color, feature
     except ImportError as e:
         raise DecError("the features of STL-10 need scikit-image; run pip install "

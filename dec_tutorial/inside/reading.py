@@ -171,7 +171,7 @@ def check_x(
                     f"numbers first") from e
     if sparse.issparse(out):
         out = sparse.csr_matrix(out, copy=True)
-        out.sum_duplicates()                            # SciPy lets a cell be given in several parts
+        out.sum_duplicates()                         # SciPy takes a cell in several parts
     _check_finite(out, table, what)
     return out
 
@@ -190,9 +190,9 @@ def check_offset(
     far = (spread > 1e-3*spread.max()) & (middle > 2**18*spread)
     if far.any():
         j = far.argmax()
-        raise DecError(f"{_column(x, j)} of {what} lies about {some[:, j].mean():.6g} and varies by "
-                       f"{spread[j]:.3g} only, of which float32 keeps coarse steps; subtract its "
-                       f"mean, or leave it out")
+        raise DecError(f"{_column(x, j)} of {what} lies about {some[:, j].mean():.6g} and varies "
+                       f"by {spread[j]:.3g} only, of which float32 keeps coarse steps; subtract "
+                       f"its mean, or leave it out")
 
 # %% ../../nbs/40_reading.ipynb #8187a27b
 def check_y(
