@@ -331,8 +331,8 @@ def check_complaint(r, prog, words):
 @pytest.mark.parametrize('argv,words', [
     ('minst', "did you mean 'mnist'"), ('nowhere.npz', 'no file nowhere.npz'),
     ('cut.npz', 'cut.npz.* damaged'), ('text.npz', 'text.npz.* damaged'),
-    ('nan.npz', 'NaN at row 7, column 3'), ('nan.csv', 'NaN at row 7, column 2'),
-    ('words.csv', "'red' at data row 1, column 1"), ('names.npz', 'points'),
+    ('nan.npz', 'NaN at row 7, column 3'), ('nan.csv', "NaN at row 7, column 'b'"),
+    ('words.csv', "'red' at row 1, column 'b'"), ('names.npz', 'points'),
     ('pickled.npz', 'pickled.npz'),
     ('zero.npz', 'zero'), ('minus.npz --recipe authors', r'pixels in \[0, 1\]'),
     ('unlabelled.npz', '--n_clusters'), (f'{"x"*300}', 'no data set|no file'),

@@ -16,7 +16,8 @@ numbered = pytest.mark.parametrize('path', [p for p in nbs if p.stem[:2].isdigit
                                    ids=lambda p: p.stem)
 # pages whose module stands in a layer of the house, or has another name
 homes = {'32_scaling_out': 'inside.workers', '36_jobs': 'checkpoint',
-         '38_machine': 'inside.machine', '40_reading': 'inside.reading'}
+         '38_machine': 'inside.machine', '40_reading': 'inside.reading',
+         '42_benchmarks': 'inside.loaders'}
 homes |= {p.stem: f'{layer}.{p.stem[3:]}'
           for tens, layer in (('1', 'paper'), ('2', 'family'), ('3', 'practice'))
           for p in nbs if p.stem[0] == tens and p.stem < '36' and p.stem not in homes}
