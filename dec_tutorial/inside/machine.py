@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['seeded', 'has_fast_bf16', 'precision', 'precision_used', 'FastLinear', 'fast_layers', 'usual_defaults', 'pick_device',
-           'device_of', 'evaluating', 'out_of_memory', 'progress_bar']
+           'device_of', 'evaluating', 'rollback_on_error', 'out_of_memory', 'progress_bar']
 
 # %% ../../nbs/38_machine.ipynb #10f48bb9
-import os, platform, signal, sys, tempfile, threading, typing, warnings
+import copy, os, platform, signal, sys, tempfile, threading, typing, warnings
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -180,6 +180,15 @@ def evaluating(
     try: yield
     finally:
         for m in on: m.training = True
+
+# %% ../../nbs/38_machine.ipynb #rollb001
+@contextmanager
+def rollback_on_error(*nets): # what they held is put back if the block does not end well
+    before = [copy.deepcopy(net.state_dict()) for net in nets]
+    try: yield
+    except BaseException:
+        for net, state in zip(nets, before): net.load_state_dict(state, strict=False)
+        raise
 
 # %% ../../nbs/38_machine.ipynb #d0bfa340
 def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(3): M_MMAP_THRESHOLD
