@@ -43,24 +43,27 @@ def run_fit(
     **settings, # of DEC: recipe, ae_iter, max_iter, update_interval, dims, device, precision
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it resumes where it stopped"
-    dec = _estimator(ds, n_clusters, method, random_state=int(seed), **settings)
+    dec, recipe = _estimator(ds, n_clusters, method, random_state=int(seed), **settings)
     _refuse_overwrite(_user_path(out))
     out, device, curve = _out_folder(out), pick_device(dec.device), None
+    job = job_key(points=ds.x, more=ds.more, k=n_clusters or dec.n_clusters, recipe=recipe,
+                  method=dec.method, seed=seed, precision=precision_used(dec.precision, device),
+                  version=__version__)
     with workers(device):                                     # one, unless torchrun started several
-        first = worker()[0] == 0
+        first, began = worker()[0] == 0, time.perf_counter()
         if first: _write_text(out/'.command', command)                     # until it is finished
-        ck, began = _checkpoint(out, ds, dec, n_clusters), time.perf_counter()
+        ck = Checkpoint(out/f'.checkpoint-{job}.pt', check=False)
         if n_clusters == 'auto':
             curve = k_curve(dec, ds.x, checkpoint=ck.within('number of clusters'))
             dec.set_params(n_clusters=choose_k(curve))
         searched = time.perf_counter() - began                           # after a kill: of the rest
         raw = partial(raw_kmeans, ds.x, dec.n_clusters, seed=dec.random_state)
         raw = ck.once('raw k-means', partial(first_only, raw))
-        _fit(dec, ds, ck)
+        _fit(dec, recipe, ds, ck)
     if not first: return dec, [], None
-    given = {n: settings[n] for n in ('update_interval', 'ae_iter', 'max_iter', 'dims')
-             if settings.get(n) is not None}
-    if n_clusters is not None: given['n_clusters'] = n_clusters
+    given = dict(n_clusters=n_clusters, **settings)
+    for name in ('recipe', 'device', 'precision'): given.pop(name, None)
+    given = {name: v for name, v in given.items() if v is not None}
     records = _records(ds, dec, raw, searched, params=given, command=command)
     table = _table(records, dec, ds.x)
     _write_all(out, ds, dec, records, table, curve)
@@ -80,24 +83,14 @@ def _estimator(ds, n_clusters, method, **settings):
     recipe, known = dec._resolved(sparse.issparse(ds.x))
     dec._check_points(ds.x, ds.x, known)
     scale_factor(ds.x, recipe.scale)
-    return dec
+    return dec, recipe
 
-def _checkpoint(out, ds, dec, n_clusters): # of this job and no other
-    recipe, method = dec._resolved(sparse.issparse(ds.x))
-    used = precision_used(dec.precision, pick_device(dec.device))
-    key = job_key(points=ds.x, more=ds.more, k=n_clusters or dec.n_clusters, recipe=recipe,
-                  method=method, seed=dec.random_state, precision=used, version=__version__)
-    return Checkpoint(out/f'.checkpoint-{key}.pt', check=False)
-
-def _fit(dec, ds, ck):
+def _fit(dec, recipe, ds, ck):
     "Fit; where the autoencoder shall see other points than are clustered, it is trained first"
-    recipe, _ = dec._resolved(sparse.issparse(ds.x))
     part, ae = ds.n_train if recipe.train_part else None, None
     if part or ds.more is not None:
-        seen = ds.x[:part]
-        if ds.more is not None:
-            stack = sparse.vstack if sparse.issparse(seen) else np.vstack
-            seen = stack([seen, ds.more])
+        seen, stack = ds.x[:part], sparse.vstack if sparse.issparse(ds.x) else np.vstack
+        if ds.more is not None: seen = stack([seen, ds.more])
         ae = copy.copy(dec).set_params(recipe=replace(recipe, scale='none'), n_init=1,
                                        checkpoint=ck.within('part'))
         ae.fit_autoencoder(seen*np.float32(scale_factor(ds.x, recipe.scale)))
@@ -172,64 +165,44 @@ def _reconstructions(ds, dec, m=12):
     return fig
 
 # %% ../nbs/09_command_line.ipynb #00bd2814
-_CAPTIONS = dict(
-    top='The ten points that each cluster is surest of.', samples='A random handful of the data.',
-    reconstructions='Points, and what the decoder makes of their codes at the end. {method} '
-                    '{decoder}.',
-    how_many='How well the clusters of one half of the points come again in the other half, over '
-             'their number; the largest number above the line was taken.',
-    embedding='The points in the plane of their two largest principal components, coloured by '
-              'cluster: as they came, as the autoencoder codes them, and after {method}.',
-    contingency='True classes against clusters; what is off the diagonal is wrong.',
-    confidence='Sizes of the clusters, and how sure the assignments are: a point has a share q in '
-               'every cluster, from 0 to 1 and 1 together, and its largest is counted here.',
-    training='The last phase: loss, and share of points that changed their cluster from one '
-             'refresh of the target to the next; below the dashed line training ends. A loss that '
-             'rises is no failure, for its target is made anew at every refresh.')
-
 def _embedding(ds, dec):
     stations = (('data', ds.x), ('autoencoder', dec.start_codes_),
                 (dec.method_.name, dec._codes(ds.x)))
     return show_flat([(name, flat(v)) for name, v in stations], dec.labels_)
 
 def _pictures(ds, dec, q, curve):
-    "(file, caption, function that draws) of everything there is to see"
-    draw = dict(embedding=partial(_embedding, ds, dec), confidence=partial(show_confidence, q),
-                training=partial(show_training, dec))
-    if curve: draw['how_many'] = partial(show_k_curve, curve)
-    if ds.y is not None:
-        draw['contingency'] = partial(show_contingency, ds.y, dec.labels_, ds.classes)
+    "Name -> function that draws, of everything there is to see"
+    draw = {}
     if ds.image_shape and not sparse.issparse(ds.x):
         draw.update(top=partial(show_top, ds.x, q, ds.image_shape),
                     samples=partial(show_samples, ds),
                     reconstructions=partial(_reconstructions, ds, dec))
-    words = dict(method=dec.method_.name, decoder='went on training it')
-    if not dec.method_.train_decoder:
-        words['decoder'] = 'changed the encoder and not the decoder, so they no longer fit together'
-    return [(name, text.format(**words), draw[name]) for name, text in _CAPTIONS.items()
-            if name in draw]
+    if curve: draw['how_many'] = partial(show_k_curve, curve)
+    draw['embedding'] = partial(_embedding, ds, dec)
+    if ds.y is not None:
+        draw['contingency'] = partial(show_contingency, ds.y, dec.labels_, ds.classes)
+    draw.update(confidence=partial(show_confidence, q), training=partial(show_training, dec))
+    return draw
 
-# %% ../nbs/09_command_line.ipynb #658bb2a5
-def _reading(records): # what the table says, in a sentence
-    first, last = records[0], records[-1]
-    if last['acc'] is None:
-        return ('Confidence, in %, is the mean over the points of a cluster of their share q in '
-                'it: how sure DEC is, not how right.')
-    words = ('ACC: share of points in the right cluster under the best one-to-one naming of '
-             'clusters by classes. NMI and ARI: agreement of the two partitions. All in %. Seconds '
-             'count everything that a row is made from.')
-    return words + (' On these points k-means alone is ahead: prefer it, or train longer.'
-                    if first['acc'] > last['acc'] else '')
-
-# %% ../nbs/09_command_line.ipynb #18245a41
-def _report(ds, dec, table, pictures, records, searched):
-    moving = moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
-    figures = [(base64.b64encode(png).decode(), caption) for png, caption in pictures]
-    return render('report', ds=ds, dec=dec, table=table, reading=_reading(records), map=moving,
-                  figures=figures, record=records[-1], searched=searched)
+def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
+    drawn = {}
+    with plt.rc_context():
+        set_theme()
+        for name, draw in pictures.items():
+            before, path = plt.get_fignums(), out/f'{name}.png'
+            try:
+                fig = draw()
+                with atomic_path(path) as tmp:
+                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
+                drawn[name] = path.read_bytes()
+            except Exception as e:                       # no picture is worth an hour of training
+                warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
+            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
+    return drawn
 
 # %% ../nbs/09_command_line.ipynb #e9dcfe49
-_PICTURES = [f'{name}.png' for name in _CAPTIONS]
+_PICTURES = [f'{name}.png' for name in ('top', 'samples', 'reconstructions', 'how_many', 'embedding',
+                                        'contingency', 'confidence', 'training')]
 _WRITTEN = [*_PICTURES, 'assignments.csv', 'model.safetensors', 'record.json', 'report.html']
 
 def _command_of(folder): # that is not finished in it, or made the records in it; None: neither
@@ -246,6 +219,10 @@ def _refuse_overwrite(folder, data=None):
             raise DecError(f"{path} was not written by dec_fit and would be overwritten; move it, "
                            f"or name another folder with --out")
 
+def _default_folder(name, command): # the first that no other command has filled
+    folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
+    return next(f for f in folders if _command_of(f) in (None, command))
+
 def _write_text(path, text):
     with atomic_path(path) as tmp: tmp.write_text(text, encoding='utf-8')
 
@@ -255,31 +232,20 @@ def _assignments(q, path): # a line for every point
         table.to_csv(tmp, index=False, float_format='%.6f', lineterminator='\r\n')
 
 # %% ../nbs/09_command_line.ipynb #b7c407d0
-def _drawn(pictures, out): # those that could be drawn, as (bytes, caption)
-    with plt.rc_context():
-        set_theme()
-        for name, caption, draw in pictures:
-            before, path = plt.get_fignums(), out/f'{name}.png'
-            try:
-                fig = draw()
-                with atomic_path(path) as tmp:
-                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
-                yield path.read_bytes(), caption
-            except Exception as e:                       # no picture is worth an hour of training
-                warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
-            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
-
 def _write_all(out, ds, dec, records, table, curve):
     "The files of a run, each whole or not at all"
     q = dec.predict_proba(ds.x)
     _assignments(q, out/'assignments.csv')
     for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
-    drawn = [*_drawn(_pictures(ds, dec, q, curve), out)]
+    pictures = _drawn(_pictures(ds, dec, q, curve), out)
     kept = copy.copy(dec)
     if ds.names and len({*ds.names}) == ds.d:
         kept.feature_names_in_ = np.array(ds.names, dtype=object)
     kept.save(out/'model.safetensors')
-    _write_text(out/'report.html', _report(ds, dec, table, drawn, records, curve is not None))
+    _write_text(out/'report.html', render(
+        'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
+        map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
+        figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
         for f in part_files(out/name): f.unlink(missing_ok=True)
@@ -296,6 +262,12 @@ def _widths(text):
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
+def _command_line(data, options): # that repeats a run
+    usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
+    for name, v in options.items():
+        if v is not None and v != usual.get(name): words += [f'--{name}', v]
+    return shlex.join(map(str, words))
+
 # %% ../nbs/09_command_line.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
     if not ds.names or ds.image_shape or ds.d < 2: return ''
@@ -304,16 +276,6 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
     return (f"\ncolumn {ds.names[spread.argmax()]!r} has numbers so much larger than the others "
             f"({spread.max()/spread.sum():.0%} of the variance) that the clusters will follow it "
             f"alone; if that is not meant, standardise the columns")
-
-def _default_folder(name, command): # the first that no other command has filled
-    folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
-    return next(f for f in folders if _command_of(f) in (None, command))
-
-def _command_line(data, options): # that repeats a run
-    usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
-    for name, v in options.items():
-        if v is not None and v != usual.get(name): words += [f'--{name}', v]
-    return shlex.join(map(str, words))
 
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
@@ -361,20 +323,11 @@ def dec_fit(
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
     names = [*vars(dec).pop('feature_names_in_', ())]
     if not names or not ds.names: return ds.x
-    lacks, beyond = Counter(names) - Counter(ds.names), Counter(ds.names) - Counter(names)
-    if lacks or beyond:
-        lacks, beyond = (', '.join(map(repr, [*c][:5])) or 'none' for c in (lacks, beyond))
-        raise DecError(f"{ds.name} has other columns than the model was fitted on: missing "
-                       f"{lacks}; beyond them {beyond}; give the same")
+    odd = (Counter(names) - Counter(ds.names)) + (Counter(ds.names) - Counter(names))
+    if odd:
+        raise DecError(f"{ds.name} has other columns than the model was fitted on, missing or "
+                       f"beyond them are {', '.join(map(repr, [*odd][:5]))}; give the same")
     return ds.x[:, [ds.names.index(n) for n in names]]
-
-def _refuse_others(path):
-    "Assignments may be written over, and nothing else"
-    if not path.is_file(): return
-    with open(path, 'rb') as f:
-        if f.readline(99).strip() == b'row,cluster,confidence': return
-    raise DecError(f"{path} holds something else than assignments; move it, or name another file "
-                   f"with --out")
 
 @_command
 def dec_predict(
@@ -386,7 +339,9 @@ def dec_predict(
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
-    _refuse_others(out)
+    if out.is_file() and open(out, 'rb').readline(99).strip() != b'row,cluster,confidence':
+        raise DecError(f"{out} holds something else than assignments; move it, or name another "
+                       f"file with --out")
     dec, ds = DEC.load(model, device), load_data(data, root, classes=False)
     q = dec.predict_proba(_in_order(dec, ds))
     _assignments(q, out)
