@@ -61,7 +61,7 @@ def run_script(argv, before=()): # `before`: functions that set something up in 
     runpy.run_path(sys.argv[0], run_name='__main__')
 
 def small(): # narrow layers, so that a whole run takes half a second
-    from dec_tutorial.dec import RECIPES
+    from dec_tutorial.methods import RECIPES
     for name, r in RECIPES.items(): RECIPES[name] = replace(r, dims=(32, 8))
 
 @pytest.fixture
