@@ -95,8 +95,8 @@ def _read(path):
     try: state = torch.load(path, weights_only=True, map_location='cpu')
     except Exception as e: state = f'it gives {type(e).__name__}'            # damage has many forms
     if isinstance(state, dict) and set(state) == {'done', 'running'}: return state
-    raise DecError(f"{path} is not a checkpoint that can be read ({state!s:.60}), and is left as it "
-                   f"is; name another file, or delete it if it is a damaged one")
+    raise DecError(f"{path} is not a checkpoint that can be read ({state!s:.60}), and is left as "
+                   f"it is; name another file, or delete it if it is a damaged one")
 
 class _SaveNow(Callback):
     "Hand the trainer's state to the checkpoint every so many seconds"

@@ -150,7 +150,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         kind = getattr(method.network, 'func', method.network)
         if isinstance(kind, type) and not isinstance(ae, kind):
             raise DecError(f"{method.name} learns with a {kind.__name__}, and the autoencoder "
-                           f"given is a {type(ae).__name__}; give one of that kind, or leave it out")
+                           f"given is a {type(ae).__name__}; give one of that kind, or none")
         if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
         if self.dims and tuple(self.dims) != tuple(ae.dims):
             raise DecError(f"dims is {self.dims!r}, and the autoencoder given has {ae.dims}; leave "

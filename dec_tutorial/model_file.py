@@ -151,7 +151,8 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             {n: getattr(self, n) for n in _IN_FILE}, method=self.method_.name,
             method_text=describe(self.method_), recipe=asdict(self.recipe_), n_init=self.n_init,
             alpha=float(getattr(self.layer_, 'alpha', self.alpha)), precision=self.precision,
-            network_text=str(self.autoencoder_), head_text=str(self.layer_), shape=_image_shape(self),
+            shape=_image_shape(self), network_text=str(self.autoencoder_),
+            head_text=str(self.layer_),
             features=getattr(self, 'feature_names_in_', np.array([])).tolist(),
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
 
@@ -192,7 +193,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             ae = method.network(m['n_features_in_'], recipe.dims, recipe.init, 0)
             layer = method.head(torch.empty(m['head']['mu'].shape), m['alpha'], method.assign)
         fast_layers(ae)
-        for name in set(m['head']) - set(layer.state_dict()):                          # DCN's counts
+        for name in set(m['head']) - set(layer.state_dict()):        # DCN's counts
             layer.register_buffer(name, m['head'][name])
         ae.load_state_dict(m['network'], assign=True)
         layer.load_state_dict(m['head'], assign=True)
