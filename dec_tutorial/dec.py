@@ -78,7 +78,7 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
         n_clusters=[_whole], method=[str, Method], recipe=[str, Recipe], dims=[list, tuple, None],
         ae_iter=[_whole, None], max_iter=[_whole, None], update_interval=[_whole, None],
         tol=[Interval(Real, 0, 1, closed='both'), None],
-        alpha=[Interval(Real, 0, None, closed='neither')], n_init=[_whole],
+        alpha=[Interval(Real, 0, None, closed='right')], n_init=[_whole],
         autoencoder=[nn.Module, None], callbacks=[list, tuple, callable, None],
         checkpoint=[str, os.PathLike, Checkpoint, None], device=[str, torch.device],
         precision=[StrOptions({'auto', 'float32', 'bf16'})], random_state=['random_state'])
