@@ -16,7 +16,8 @@ from importlib import resources
 from pathlib import Path
 import pandas as pd, matplotlib.pyplot as plt
 from ..data import Dataset, DecError, load_data, set_theme
-from ..inside.reading import _LOADERS, _user_path, atomic_path
+from ..inside.loaders import _LOADERS
+from ..inside.reading import _user_path, atomic_path
 from ..methods import RECIPES, get_recipe
 from ..checkpoint import job_key
 from ..records import mean_sd, text_table
