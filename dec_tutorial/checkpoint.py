@@ -6,7 +6,7 @@
 __all__ = ['Checkpoint', 'fingerprint', 'describe', 'job_key']
 
 # %% ../nbs/36_jobs.ipynb #86a980d1
-import copy, dataclasses, os, time, warnings
+import copy, dataclasses, io, os, time, warnings
 from functools import partial
 from pathlib import Path
 import joblib, numpy as np, torch
@@ -26,7 +26,8 @@ class Checkpoint:
         check:bool=True, # refuse it for another job; False: whoever made it sees to that
     ):
         self.path, self.check, self.prefix = path and _user_path(path), check, ''
-        self.every = float(os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15) if every is None else every)
+        if every is None: every = os.environ.get('DEC_TUTORIAL_SAVE_EVERY', 15)
+        self.every = float(every)
         self.state = dict(done={}, running=None)
         if self.path and self.path.exists(): self.state = _read(self.path)
         self.share()
@@ -70,7 +71,9 @@ class Checkpoint:
         "Write the file, whole or not at all; with several workers, the first one does"
         if not self.path or worker()[0]: return
         try:
-            with atomic_path(self.path) as tmp: torch.save(self.state, tmp)
+            whole = io.BytesIO()          # torch.save to a path calls a full disk a RuntimeError
+            torch.save(self.state, whole)
+            with atomic_path(self.path) as tmp: tmp.write_bytes(whole.getbuffer())
         except DecError as e:                                   # the disk is full, for example
             if not self.path.exists(): raise
             warnings.warn(f'{e}; a run that is killed now goes on from the save before it')
@@ -90,11 +93,10 @@ def _storable(v, step): # as a file can hold it and give it back
 
 def _read(path):
     try: state = torch.load(path, weights_only=True, map_location='cpu')
-    except Exception as e: state, why = None, f' ({type(e).__name__})'         # damage has many forms
+    except Exception as e: state = f'it gives {type(e).__name__}'            # damage has many forms
     if isinstance(state, dict) and set(state) == {'done', 'running'}: return state
-    why = why if state is None else ''
-    raise DecError(f"{path} is not a checkpoint that can be read{why}, and is left as it is; name "
-                   f"another file, or delete it if it is a damaged one")
+    raise DecError(f"{path} is not a checkpoint that can be read ({state!s:.60}), and is left as "
+                   f"it is; name another file, or delete it if it is a damaged one")
 
 class _SaveNow(Callback):
     "Hand the trainer's state to the checkpoint every so many seconds"
@@ -135,7 +137,9 @@ def describe(
 # %% ../nbs/36_jobs.ipynb #cab156e9
 def _flat(settings, name=''):
     if not isinstance(settings, dict): return {name: settings}
-    return {k: v for key, w in settings.items() for k, v in _flat(w, f'{name}.{key}'.strip('.')).items()}
+    flat = {}
+    for key, v in settings.items(): flat.update(_flat(v, f'{name}.{key}'.strip('.')))
+    return flat
 
 @patch
 def claim(self:Checkpoint,
@@ -147,8 +151,8 @@ def claim(self:Checkpoint,
     theirs = self.done.setdefault(f'{self.prefix}job', mine)
     for name in [*theirs, *mine]:
         if theirs.get(name) != mine.get(name):
-            raise DecError(f"checkpoint {self.path} is of a run with {name}={theirs.get(name)}, here "
-                           f"{mine.get(name)}; delete it, or name another file")
+            raise DecError(f"checkpoint {self.path} is of a run with {name}={theirs.get(name)}, "
+                           f"here {mine.get(name)}; delete it, or name another file")
 
 def job_key(
     **settings, # all that a result depends on; see describe

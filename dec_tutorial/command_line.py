@@ -6,10 +6,12 @@
 __all__ = ['run_fit', 'raw_kmeans', 'dec_fit', 'dec_predict']
 
 # %% ../nbs/09_command_line.ipynb #fde34084
-import argparse, base64, copy, csv, itertools, math, os, shlex, time, warnings
-from dataclasses import asdict
+import argparse, base64, copy, itertools, math, os, shlex, time, warnings
+from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-import numpy as np, torch, matplotlib.pyplot as plt
+import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
 from scipy import sparse
 from sklearn.cluster import KMeans
 from . import __version__
@@ -17,16 +19,16 @@ from .data import (DecError, Dataset, as_image, load_data, scale_factor,
                                set_theme, show_samples)
 from .inside.reading import _user_path, atomic_path, on_disk, part_files, thinned
 from .inside.workers import first_only, worker, workers
-from .checkpoint import Checkpoint, job_key
 from .inside.machine import (_arg, _command, _out_folder, pick_device,
                                          precision_used)
 from .training import Rows, apply_chunked
-from .dec import DEC, method_name
-from .evaluation import show_training
-from .evaluation import (flat, show_confidence, show_contingency, show_flat,
-                                     show_top)
+from .checkpoint import Checkpoint, job_key
+from .methods import get_method
 from .family.images import for_pictures
-from .practice.how_many import show_k_curve
+from .dec import DEC
+from .evaluation import (flat, show_confidence, show_contingency, show_flat, show_top,
+                                     show_training)
+from .practice.how_many import choose_k, k_curve, show_k_curve
 from .practice.seeing import Journey, moving_map, render
 from .records import make_record, read_records, text_table, write_records
 
@@ -35,69 +37,69 @@ def run_fit(
     ds:Dataset, # points, and classes where known
     out:Path, # folder for the results
     n_clusters:int|str|None=None, # None: as many as there are classes; 'auto': see k_curve
-    method:str='DEC', # see METHODS
-    recipe:str='fast', # 'fast', 'paper', 'authors'
+    *, method:str='DEC', # see METHODS
     seed:int=0,
-    update_interval:int|None=None, # None: the recipe's
-    ae_iter:int|None=None, # None: the recipe's
-    max_iter:int|None=None, # None: the recipe's
-    device:str='auto',
-    precision:str='auto', # of matrix products
-    command:str|None=None, # for the record
-    dims:tuple|None=None, # widths of the encoder; None: the recipe's
+    command:str='from Python', # for the record
+    **settings, # of DEC: recipe, ae_iter, max_iter, update_interval, dims, device, precision
 )->tuple: # the fitted DEC, its records, and a table to print (None on workers but the first)
     "Fit, score, draw and save; killed and called again, it resumes where it stopped"
-    dev, out = pick_device(device), _free(_user_path(out))
-    before, seed, used = _command_of(out), int(seed), precision_used(precision, dev)
-    limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter, dims=dims)
-    dec, r = _estimator(ds, n_clusters, method_name(method), recipe=recipe, random_state=seed,
-                        device=device, precision=precision, **limits)
-    with workers(dev):                                        # one, unless torchrun started several
-        rank = worker()[0]
-        ck = _checkpoint(out, ds, dec, r, seed, used)
-        if command and not rank: _claim(out, command, before)              # until it is finished
-        raw = _raw_once(ds, ck, seed)
-        if dec.n_clusters != 'auto': raw(dec.n_clusters)
-        dec.set_params(checkpoint=ck, callbacks=Journey).fit(ds.x, more=ds.more)
-        raw = raw(dec.n_clusters_)
-    if rank: return dec, [], None                                           # the first one writes
-    given = {n: v for n, v in (dict(n_clusters=n_clusters) | limits).items() if v is not None}
-    common = dict(recipe=recipe, seed=seed, params=given, command=command, precision=used,
-                  device='cpu' if dev.type == 'cpu' else torch.cuda.get_device_name(dev))
-    records = _records(ds, dec, raw, common)
+    dec, recipe = _estimator(ds, n_clusters, method, random_state=int(seed), **settings)
+    _refuse_overwrite(_user_path(out))
+    out, device, curve = _out_folder(out), pick_device(dec.device), None
+    job = job_key(points=ds.x, more=ds.more, k=n_clusters or dec.n_clusters, recipe=recipe,
+                  method=dec.method, seed=seed, precision=precision_used(dec.precision, device),
+                  version=__version__)
+    with workers(device):                                     # one, unless torchrun started several
+        first, began = worker()[0] == 0, time.perf_counter()
+        if first: _write_text(out/'.command', command)                     # until it is finished
+        ck = Checkpoint(out/f'.checkpoint-{job}.pt', check=False)
+        if n_clusters == 'auto':
+            curve = k_curve(dec, ds.x, checkpoint=ck.within('number of clusters'))
+            dec.set_params(n_clusters=choose_k(curve))
+        searched = time.perf_counter() - began                           # after a kill: of the rest
+        raw = partial(raw_kmeans, ds.x, dec.n_clusters, seed=dec.random_state)
+        raw = ck.once('raw k-means', partial(first_only, raw))
+        _fit(dec, recipe, ds, ck)
+    if not first: return dec, [], None
+    given = dict(n_clusters=n_clusters, **settings)
+    for name in ('recipe', 'device', 'precision'): given.pop(name, None)
+    given = {name: v for name, v in given.items() if v is not None}
+    records = _records(ds, dec, raw, searched, params=given, command=command)
     table = _table(records, dec, ds.x)
-    _write_all(ds, dec, records, table, out)
+    _write_all(out, ds, dec, records, table, curve)
     ck.clear()
     return dec, records, text_table(table)
 
 # %% ../nbs/09_command_line.ipynb #6d37f2e3
-def _estimator(ds, n_clusters, method, **args):
+def _estimator(ds, n_clusters, method, **settings):
     "The `DEC` for a data set; whatever can be wrong is said now, before an hour is spent"
     k = ds.n_classes if n_clusters is None else n_clusters
     if k is None:
         raise DecError(f"{ds.name} has no classes to count, so say how many clusters you want with "
                        f"--n_clusters, or --n_clusters auto")
-    if k == 1: raise DecError('n_clusters is 1; there is nothing to divide below 2 clusters')
-    dec = DEC(k, method=method, **for_pictures(method, ds), **args)
-    r = dec._settings(sparse.issparse(ds.x))
-    if r.train_part: dec.set_params(train_rows=ds.n_train)
-    dec._check_k(ds.n); dec._draw_seed(); scale_factor(ds.x, r.scale)
-    return dec, r
+    if k == 'auto': k = 2                                                       # until it is found
+    if k < 2: raise DecError(f'n_clusters is {k}; there is nothing to divide below 2 clusters')
+    dec = DEC(k, method=for_pictures(method, ds.image_shape), **settings)
+    recipe, known = dec._resolved(sparse.issparse(ds.x))
+    dec._check_points(ds.x, ds.x, known)
+    scale_factor(ds.x, recipe.scale)
+    return dec, recipe
 
-def _checkpoint(out, ds, dec, r, seed, used): # of this job and no other
-    key = job_key(ds.x, k=dec.n_clusters, method=dec.method, recipe=asdict(r), seed=seed,
-                  precision=used, rows=dec.train_rows, image=ds.image_shape,
-                  more=ds.more is None or job_key(ds.more), version=__version__)
-    return Checkpoint(_out_folder(out)/f'.checkpoint-{key}.pt', check=False)
-
-def _free(out): # a folder that no run has filled may hold files of those names
-    ours = _command_of(out) or any(out.glob('.checkpoint-*.pt'))
-    for name in sorted(_WRITTEN):
-        if not ours and os.path.exists(out/name):
-            raise DecError(f"{out/name} was not written by dec_fit and would be overwritten; move "
-                           f"it, or name another folder with --out")
-    return out
-
+def _fit(dec, recipe, ds, ck):
+    "Fit; where the autoencoder shall see other points than are clustered, it is trained first"
+    part, ae = ds.n_train if recipe.train_part else None, None
+    if part or ds.more is not None:
+        seen, stack = ds.x[:part], sparse.vstack if sparse.issparse(ds.x) else np.vstack
+        if ds.more is not None: seen = stack([seen, ds.more])
+        ae = copy.copy(dec).set_params(recipe=replace(recipe, scale='none'), n_init=1,
+                                       checkpoint=ck.within('part'))
+        ae.fit_autoencoder(seen*np.float32(scale_factor(ds.x, recipe.scale)))
+        dec.set_params(autoencoder=ae.autoencoder_)
+    dec.set_params(checkpoint=ck, callbacks=Journey).fit(ds.x)
+    dec.set_params(checkpoint=None, callbacks=None, autoencoder=None)      # the command's own
+    if ae is None: return
+    dec.history_ = ae.history_ | dec.history_
+    dec.seconds_['autoencoder'] = ae.seconds_['autoencoder']
 
 # %% ../nbs/09_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -109,35 +111,37 @@ def raw_kmeans(
     """k-means on the points as they are: the baseline of the paper's table 2
 
     Fitted on `thinned` points if they lie on disk."""
-    t, some = time.perf_counter(), thinned(x) if on_disk(x) else x
+    began, some = time.perf_counter(), thinned(x) if on_disk(x) else x
     # squares of tiny numbers would vanish; a power of two rounds nothing
     unit = 2.**round(math.log2(scale_factor(some)))
     km = KMeans(k, n_init=n_init, random_state=seed).fit(some*unit)
-    labels = km.labels_ if some.shape == x.shape else np.concatenate(
-        [km.predict(part*unit) for part in np.array_split(x, math.ceil(len(x)/len(some)))])
+    labels = km.labels_
+    if some.shape != x.shape:
+        parts = np.array_split(x, math.ceil(len(x)/len(some)))
+        labels = np.concatenate([km.predict(part*unit) for part in parts])
     return dict(labels=torch.from_numpy(labels.astype(np.int64)), iterations=int(km.n_iter_),
-                seconds=time.perf_counter() - t, fitted_on=some.shape[0])
-
-def _raw_once(ds, ck, seed): # k -> k-means on the points, by the first worker, if not yet on file
-    alone = lambda k: first_only(lambda: raw_kmeans(ds.x, k, seed=seed))
-    return lambda k: ck.once('raw k-means', lambda: alone(k))
+                seconds=time.perf_counter() - began, fitted_on=some.shape[0])
 
 # %% ../nbs/09_command_line.ipynb #e4f94c75
-def _records(ds, dec, raw, common):
+def _records(ds, dec, raw, searched, **common):
     "The three rows as records; the seconds of a row are those of everything it needs"
-    ae, km, cl = (dec.seconds_[s] for s in ('autoencoder', 'kmeans', 'clusters'))
-    ae += dec.seconds_.get('number of clusters', 0.)
-    rows = [('k-means', raw['labels'].numpy(),
-             dict(iterations=raw['iterations'], seconds=raw['seconds'], precision='float32')),
-            ('AE+k-means', dec.kmeans_labels_,
-             dict(iterations=sum(h[-1][0] for n, h in dec.history_.items()
-                                 if n not in ('clusters', 'changes')),
-                  reconstruction=dec.reconstruction_, seconds=ae + km)),
-            (dec.method, dec.labels_,
-             dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_, seconds=ae + km + cl))]
-    out = [make_record('fit', ds.name, ds.n, m, ds.y, l, **(common | more)) for m, l, more in rows]
-    if (m := raw.get('fitted_on', ds.n)) < ds.n: out[0]['measured'] = dict(fitted_on=m)
-    return [r | dict(seconds=round(r['seconds'], 1)) for r in out]
+    device = pick_device(dec.device)
+    common.update(recipe=dec.recipe_.name, seed=dec.seed_,
+                  device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device))
+    def record(method, labels, seconds, **more):
+        return make_record('fit', ds.name, ds.n, method, ds.y, labels, seconds=round(seconds, 1),
+                           **common, **more)
+    plain = record('k-means', raw['labels'].numpy(), raw['seconds'], precision='float32',
+                   iterations=raw['iterations'])
+    if raw['fitted_on'] < ds.n: plain['measured'] = dict(fitted_on=raw['fitted_on'])
+    common['precision'] = precision_used(dec.precision, device)
+    ends = [h[-1][0] for name, h in dec.history_.items() if name not in ('clusters', 'changes')]
+    seconds = searched + dec.seconds_['autoencoder'] + dec.seconds_['kmeans']
+    codes = record('AE+k-means', dec.kmeans_labels_, seconds, iterations=sum(ends),
+                   reconstruction=dec.reconstruction_)
+    deep = record(dec.method_.name, dec.labels_, seconds + dec.seconds_['clusters'],
+                  iterations=dec.n_iter_, stop_reason=dec.stop_reason_)
+    return [plain, codes, deep]
 
 def _table(records, dec, x):
     "What is printed, as rows: scores where classes are known, else sizes and confidence"
@@ -145,10 +149,9 @@ def _table(records, dec, x):
         return [dict(method=r['method'], ACC=100*r['acc'], NMI=100*r['nmi'], ARI=100*r['ari'],
                      seconds=r['seconds']) for r in records]
     q = dec.predict_proba(x)
-    c = q.argmax(1)
-    return [dict(cluster=j, points=int((c == j).sum()),
-                 confidence=100*float(q[c == j, j].mean()) if (c == j).any() else None)
-            for j in range(q.shape[1])]
+    sure = [100*q[q.argmax(1) == j, j] for j in range(q.shape[1])]
+    return [dict(cluster=j, points=len(v), confidence=float(v.mean()) if len(v) else None)
+            for j, v in enumerate(sure)]
 
 # %% ../nbs/09_command_line.ipynb #ea0b9011
 def _reconstructions(ds, dec, m=12):
@@ -162,123 +165,87 @@ def _reconstructions(ds, dec, m=12):
     return fig
 
 # %% ../nbs/09_command_line.ipynb #00bd2814
-def _pictures(ds, dec, q):
-    "(file, caption, function that draws) of everything there is to see"
-    stations = lambda: [('data', flat(ds.x)), ('autoencoder', flat(dec.start_codes_)),
-                        (dec.method, flat(dec._codes(ds.x)))]
-    out = [('embedding', f'The points in the plane of their two largest principal components, '
-            f'coloured by cluster: as they came, as the autoencoder codes them, and after '
-            f'{dec.method}.', lambda: show_flat(stations(), dec.labels_)),
-           ('confidence', 'Sizes of the clusters, and how sure the assignments are: a point has a '
-            'share q in every cluster, from 0 to 1 and 1 together, and its largest is counted '
-            'here.', lambda: show_confidence(q)),
-           ('training', 'The last phase: loss, and share of points that changed their cluster from '
-            'one refresh of the target to the next; below the dashed line training ends. A loss '
-            'that rises is no failure, for its target is made anew at every refresh.',
-            lambda: show_training(dec))]
-    if hasattr(dec, 'k_curve_'):
-        out.insert(0, ('how_many', 'How well the clusters of one half of the points come again in '
-                       'the other half, over their number; the largest number above the line was '
-                       'taken.', lambda: show_k_curve(dec.k_curve_)))
-    if ds.y is not None:
-        out.insert(1, ('contingency', 'True classes against clusters; what is off the diagonal is '
-                       'wrong.', lambda: show_contingency(ds.y, dec.labels_, ds.classes)))
+def _embedding(ds, dec):
+    stations = (('data', ds.x), ('autoencoder', dec.start_codes_),
+                (dec.method_.name, dec._codes(ds.x)))
+    return show_flat([(name, flat(v)) for name, v in stations], dec.labels_)
+
+def _pictures(ds, dec, q, curve):
+    "Name -> function that draws, of everything there is to see"
+    draw = {}
     if ds.image_shape and not sparse.issparse(ds.x):
-        decoder = ('went on training it' if dec._use.keep_decoder else
-                   'changed the encoder and not the decoder, so they no longer fit together')
-        out[:0] = [('top', 'The ten points that each cluster is surest of.',
-                    lambda: show_top(ds.x, q, ds.image_shape)),
-                   ('samples', 'A random handful of the data.', lambda: show_samples(ds)),
-                   ('reconstructions', 'Points, and what the decoder makes of their codes at the '
-                    f'end. {dec.method} {decoder}.', lambda: _reconstructions(ds, dec))]
-    return out
+        draw.update(top=partial(show_top, ds.x, q, ds.image_shape),
+                    samples=partial(show_samples, ds),
+                    reconstructions=partial(_reconstructions, ds, dec))
+    if curve: draw['how_many'] = partial(show_k_curve, curve)
+    draw['embedding'] = partial(_embedding, ds, dec)
+    if ds.y is not None:
+        draw['contingency'] = partial(show_contingency, ds.y, dec.labels_, ds.classes)
+    draw.update(confidence=partial(show_confidence, q), training=partial(show_training, dec))
+    return draw
 
-# %% ../nbs/09_command_line.ipynb #658bb2a5
-def _reading(records): # what the table says, in a sentence
-    first, last = records[0], records[-1]
-    if last['acc'] is None:
-        return ('Confidence, in %, is the mean over the points of a cluster of their share q in '
-                'it: how sure DEC is, not how right.')
-    words = ('ACC: share of points in the right cluster under the best one-to-one naming of '
-             'clusters by classes. NMI and ARI: agreement of the two partitions. All in %. Seconds '
-             'count everything that a row is made from.')
-    return words + (' On these points k-means alone is ahead: prefer it, or train longer.'
-                    if first['acc'] > last['acc'] else '')
-
-# %% ../nbs/09_command_line.ipynb #18245a41
-def _report(ds, dec, table, pictures, records):
-    moving = moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
-    figures = [(base64.b64encode(png).decode(), caption) for png, caption in pictures]
-    return render('report', ds=ds, dec=dec, table=table, reading=_reading(records), map=moving,
-                  figures=figures, record=records[-1])
+def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
+    drawn = {}
+    with plt.rc_context():
+        set_theme()
+        for name, draw in pictures.items():
+            before, path = plt.get_fignums(), out/f'{name}.png'
+            try:
+                fig = draw()
+                with atomic_path(path) as tmp:
+                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
+                drawn[name] = path.read_bytes()
+            except Exception as e:                       # no picture is worth an hour of training
+                warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
+            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
+    return drawn
 
 # %% ../nbs/09_command_line.ipynb #e9dcfe49
-_PICTURES = {'samples', 'how_many', 'embedding', 'contingency', 'confidence', 'training', 'top',
-             'reconstructions'}
-_WRITTEN = [*(f'{name}.png' for name in _PICTURES), 'assignments.csv', 'model.safetensors',
-            'report.html', 'record.json']
-
-def _recorded(folder): # the command that made the records in it, or None
-    try: return read_records(folder/'record.json')[-1]['command'] or 'unknown'
-    except (DecError, LookupError, TypeError): return None
+_PICTURES = [f'{name}.png' for name in ('top', 'samples', 'reconstructions', 'how_many', 'embedding',
+                                        'contingency', 'confidence', 'training')]
+_WRITTEN = [*_PICTURES, 'assignments.csv', 'model.safetensors', 'record.json', 'report.html']
 
 def _command_of(folder): # that is not finished in it, or made the records in it; None: neither
     try: return (folder/'.command').read_text(encoding='utf-8')
-    except OSError: return _recorded(folder)
+    except OSError: pass
+    try: return read_records(folder/'record.json')[-1]['command']
+    except (DecError, LookupError): return None
+
+def _refuse_overwrite(folder, data=None):
+    "Files of an older run may be written over; a stranger's of these names, and the data, may not"
+    strange, data = _command_of(folder) is None, data and _user_path(data).resolve()
+    for path in [folder/name for name in _WRITTEN]:
+        if os.path.exists(path) and (strange or path.resolve() == data):
+            raise DecError(f"{path} was not written by dec_fit and would be overwritten; move it, "
+                           f"or name another folder with --out")
+
+def _default_folder(name, command): # the first that no other command has filled
+    folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
+    return next(f for f in folders if _command_of(f) in (None, command))
 
 def _write_text(path, text):
     with atomic_path(path) as tmp: tmp.write_text(text, encoding='utf-8')
 
-def _claim(folder, command, before): # before: _command_of(folder) when this command began
-    if (now := _command_of(folder)) not in (before, command):
-        raise DecError(f"{now} has begun to write to {folder} meanwhile; give your command again, "
-                       f"or name another folder with --out")
-    _write_text(folder/'.command', command)
-
-_COLUMNS = ['row', 'cluster', 'confidence']
-
-def _no_other(path): # assignments may be written over, and nothing else
-    if not path.is_file(): return
-    with open(path, 'rb') as f: first = f.readline(99)
-    if first.strip() != ','.join(_COLUMNS).encode():
-        raise DecError(f"{path} holds something else than assignments; move it, or name another "
-                       f"file with --out")
-
 def _assignments(q, path): # a line for every point
-    with atomic_path(path) as tmp, open(tmp, 'w', newline='') as f:
-        w = csv.writer(f)
-        w.writerow(_COLUMNS)
-        w.writerows((i, c, f'{row[c]:.6f}') for i, (row, c) in enumerate(zip(q, q.argmax(1))))
+    table = pd.DataFrame(dict(row=range(len(q)), cluster=q.argmax(1), confidence=q.max(1)))
+    with atomic_path(path) as tmp:
+        table.to_csv(tmp, index=False, float_format='%.6f', lineterminator='\r\n')
 
 # %% ../nbs/09_command_line.ipynb #b7c407d0
-def _drawn(pictures, out): # those that could be drawn, as (name, bytes, caption)
-    with plt.rc_context():
-        set_theme()
-        for name, caption, draw in pictures:
-            before = plt.get_fignums()
-            try:
-                fig = draw()
-                with atomic_path(out/f'{name}.png') as tmp:
-                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
-                yield name, (out/f'{name}.png').read_bytes(), caption
-            except Exception as e:                       # no picture is worth an hour of training
-                warnings.warn(f'{name}.png could not be drawn ({type(e).__name__}: {e})')
-            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
-
-def _write_all(ds, dec, records, table, out):
-    """assignments.csv, the pictures, model.safetensors, report.html and record.json, each whole or
-    not at all"""
-    _assignments(q := dec.predict_proba(ds.x), out/'assignments.csv')
-    drawn = [*_drawn(_pictures(ds, dec, q), out)]
-    if _recorded(out):                                             # of another job in this folder
-        for name in _PICTURES - {name for name, *_ in drawn}:
-            (out/f'{name}.png').unlink(missing_ok=True)
-    # these were the command's own
-    kept = copy.copy(dec.set_params(checkpoint=None, callbacks=None))
+def _write_all(out, ds, dec, records, table, curve):
+    "The files of a run, each whole or not at all"
+    q = dec.predict_proba(ds.x)
+    _assignments(q, out/'assignments.csv')
+    for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
+    pictures = _drawn(_pictures(ds, dec, q, curve), out)
+    kept = copy.copy(dec)
     if ds.names and len({*ds.names}) == ds.d:
         kept.feature_names_in_ = np.array(ds.names, dtype=object)
     kept.save(out/'model.safetensors')
-    _write_text(out/'report.html', _report(ds, dec, table, [d[1:] for d in drawn], records))
+    _write_text(out/'report.html', render(
+        'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
+        map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
+        figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
         for f in part_files(out/name): f.unlink(missing_ok=True)
@@ -295,29 +262,20 @@ def _widths(text):
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
+def _command_line(data, options): # that repeats a run
+    usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
+    for name, v in options.items():
+        if v is not None and v != usual.get(name): words += [f'--{name}', v]
+    return shlex.join(map(str, words))
+
 # %% ../nbs/09_command_line.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
-    if not ds.names or ds.image_shape or ds.d < 2: return
-    s = ds.x.var(0, dtype=float)
-    if s.max() > .9*s.sum():
-        yield (f"column {ds.names[s.argmax()]!r} has numbers so much larger than the others "
-               f"({s.max()/s.sum():.0%} of the variance) that the clusters will follow it "
-               f"alone; if that is not meant, standardise the columns")
-
-def _named_folder(out, data): # which must not be one of the files that are written there
-    folder = _user_path(out)
-    if _user_path(data).resolve() in [(folder/n).resolve() for n in _WRITTEN]:
-        raise DecError(f"{data} would be overwritten by a file of the results; name another "
-                       f"folder with --out")
-    return folder
-
-def _default_folder(name, command): # the first that no other command has filled
-    folders = (Path('dec_runs')/(name if i == 1 else f'{name}-{i}') for i in itertools.count(1))
-    return next(f for f in folders if _command_of(f) in (None, command))
-
-def _said(name, data, options): # the command that repeats a run; options: name -> (value, usual)
-    unusual = [w for n, (v, usual) in options.items() if v != usual for w in (f'--{n}', v)]
-    return shlex.join(map(str, [name, data, *unusual]))
+    if not ds.names or ds.image_shape or ds.d < 2: return ''
+    spread = ds.x.var(0, dtype=float)
+    if spread.max() <= .9*spread.sum(): return ''
+    return (f"\ncolumn {ds.names[spread.argmax()]!r} has numbers so much larger than the others "
+            f"({spread.max()/spread.sum():.0%} of the variance) that the clusters will follow it "
+            f"alone; if that is not meant, standardise the columns")
 
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
@@ -325,35 +283,36 @@ def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
               '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
               'y beside x is not)', str, opt=False, nargs='?')='digits',
-    method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
-                'ConvDEC, ConvDEC-pooled or ConvDEC-DA', str)='DEC',
-    recipe:_arg('fast, paper or authors', str)='fast',
-    seed:_arg('of everything random', int)=0,
+    # or IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, ConvDEC,
+    # ConvDEC-pooled, ConvDEC-DA
+    method:str='DEC',
+    recipe:str='fast', # or paper, authors
+    seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,
-    out:_arg('folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED', str)=None,
-    update_interval:_arg("mini-batches between two refreshes, λ; default: the recipe's", int)=None,
-    ae_iter:_arg("mini-batches of the autoencoder's stages; default: the recipe's", int)=None,
-    max_iter:_arg("most mini-batches of the KL phase; default: the recipe's", int)=None,
+    out:str=None, # folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED
+    update_interval:int=None, # mini-batches between two refreshes, λ; default: the recipe's
+    ae_iter:int=None, # mini-batches of the autoencoder's stages; default: the recipe's
+    max_iter:int=None, # most mini-batches of the KL phase; default: the recipe's
     dims:_arg("widths of the encoder, like 64,64,5; ConvDEC: the last; default: the recipe's",
               _widths)=None,
-    root:_arg('folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache', str)=None,
-    no_download:_arg('never fetch data from the network', bool)=False,
-    device:_arg('auto, cpu or cuda', str)='auto',
-    precision:_arg('auto, float32 or bf16', str)='auto',
+    root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
+    no_download:bool=False, # never fetch data from the network
+    device:str='auto', # or cpu, cuda
+    precision:str='auto', # or float32, bf16
 ):
     "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
-    ds = load_data(data, root, not no_download)
-    method = method_name(method)
-    said = dict(method=(method, 'DEC'), recipe=(recipe, None), seed=(seed, None), root=(root, None),
-                n_clusters=(n_clusters, None), update_interval=(update_interval, None),
-                ae_iter=(ae_iter, None), max_iter=(max_iter, None), precision=(precision, 'auto'),
-                device=(device, 'auto'), dims=(dims and ','.join(map(str, np.ravel(dims))), None))
-    command, how = _said('dec_fit', data, said), '' if method == 'DEC' else f'{method}-'
-    if os.environ.get('RANK', '0') == '0': print(ds, *_remark(ds), sep='\n')
-    folder = (_named_folder(out, data) if out
-              else _default_folder(f'{ds.name}-{how}{recipe}-{seed}', command))
-    dec, _, table = run_fit(ds, folder, n_clusters, method, recipe, seed, update_interval,
-                            ae_iter, max_iter, device, precision, command, dims)
+    ds, method = load_data(data, root, not no_download), get_method(method).name
+    limits = dict(update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter)
+    where = dict(precision=precision, device=device)
+    command = _command_line(data, dict(
+        method=method, recipe=recipe, seed=seed, root=root, n_clusters=n_clusters, **limits,
+        **where, dims=dims and ','.join(map(str, np.ravel(dims)))))
+    name = f'{ds.name}-{recipe}-{seed}' if method == 'DEC' else f'{ds.name}-{method}-{recipe}-{seed}'
+    folder = _user_path(out) if out else _default_folder(name, command)
+    _refuse_overwrite(folder, data)
+    if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}')
+    dec, _, table = run_fit(ds, folder, n_clusters, method=method, seed=seed, command=command,
+                            recipe=recipe, dims=dims, **limits, **where)
     if table:
         chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
         print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
@@ -364,32 +323,25 @@ def dec_fit(
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
     names = [*vars(dec).pop('feature_names_in_', ())]
     if not names or not ds.names: return ds.x
-    for n in names:
-        if ds.names.count(n) > 1:
-            raise DecError(f"{ds.name} has {ds.names.count(n)} columns {n!r}; leave one of them")
-    missing = [n for n in names if n not in ds.names]
-    extra = [n for n in ds.names if n not in names]
-    if missing or extra:
-        raise DecError(f"{ds.name} " + ' and '.join(
-            f"{verb} {', '.join(map(repr, which[:5]))}{' …' if len(which) > 5 else ''}"
-            for verb, which in (('lacks', missing),
-                                ('has, beyond the columns of the model,', extra)) if which)
-                       + '; give the columns that the model was fitted on')
+    odd = (Counter(names) - Counter(ds.names)) + (Counter(ds.names) - Counter(names))
+    if odd:
+        raise DecError(f"{ds.name} has other columns than the model was fitted on, missing or "
+                       f"beyond them are {', '.join(map(repr, [*odd][:5]))}; give the same")
     return ds.x[:, [ds.names.index(n) for n in names]]
 
 @_command
 def dec_predict(
-    model:_arg('a model.safetensors written by dec_fit', str, opt=False),
-    data:_arg('the points: a name or file, as for dec_fit', str, opt=False),
-    out:_arg('the CSV file to write; default: assignments-DATA.csv', str)=None,
-    root:_arg('folder with benchmark data', str)=None,
-    device:_arg('auto, cpu or cuda', str)='auto',
+    model:str, # a model.safetensors written by dec_fit
+    data:str, # the points: a name or file, as for dec_fit
+    out:str=None, # the CSV file to write; default: assignments-DATA.csv
+    root:str=None, # folder with benchmark data
+    device:str='auto', # or cpu, cuda
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
-    out = out or f"assignments-{_user_path(data).stem or 'data'}.csv"
-    if _user_path(out).resolve() in {_user_path(f).resolve() for f in (model, data)}:
-        raise DecError(f"--out {out} is the model or the data itself; name another file")
-    _no_other(_user_path(out))
+    out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
+    if out.is_file() and open(out, 'rb').readline(99).strip() != b'row,cluster,confidence':
+        raise DecError(f"{out} holds something else than assignments; move it, or name another "
+                       f"file with --out")
     dec, ds = DEC.load(model, device), load_data(data, root, classes=False)
     q = dec.predict_proba(_in_order(dec, ds))
     _assignments(q, out)

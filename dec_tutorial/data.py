@@ -10,7 +10,8 @@ __all__ = ['set_theme', 'as_image', 'show_samples', 'scale_factor', 'show_scales
 import math, numbers
 import numpy as np, matplotlib.pyplot as plt, seaborn as sns
 from scipy import sparse
-from .inside.reading import Dataset, DecError, load_data
+from .inside.loaders import load_data
+from .inside.reading import Dataset, DecError
 _all_ = ['Dataset', 'DecError', 'load_data']                           # may be had from here, too
 
 # %% ../nbs/00_data.ipynb #5106d23c

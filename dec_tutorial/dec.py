@@ -15,20 +15,19 @@ import numpy as np, torch, torch.nn as nn
 from fastcore.basics import store_attr
 from fastcore.docments import docments
 from scipy import sparse
-from sklearn.base import (BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin,
-                          TransformerMixin)
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.validation import validate_data
 from . import __version__
 from .data import DecError, mostly_mean, scale_factor
 from .inside.reading import check_offset, check_x
-from .model_file import FittedModel
+from .model_file import _IN_FILE, FittedModel
 from .checkpoint import Checkpoint, fingerprint
 from .inside.workers import alike, first_only, worker, workers
 from .inside.machine import (device_of, evaluating, fast_layers, pick_device,
-                                         precision, usual_defaults)
-from .training import Callback, Diverged, Rows, apply_chunked
+                                         precision, rollback_on_error, usual_defaults)
+from .training import Callback, Diverged, Rows, apply_chunked, check
 from .sae import train_autoencoder
 from .target_distribution import target_distribution
 from .kl import fit_clusters
@@ -46,8 +45,7 @@ class _Run:
     seed:int
     start:dict|None=None # what k-means found: mu, labels; and codes z
 
-class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin,
-          BaseEstimator):
+class DEC(FittedModel, ClusterMixin, BaseEstimator):
     """Deep Embedded Clustering (Xie, Girshick, Farhadi 2016) as a scikit-learn estimator
 
     After `fit`: labels_ (n,), cluster_centers_ (k, d_z), soft_sizes_ (k,), n_clusters_, n_iter_,
@@ -78,7 +76,7 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
         n_clusters=[_whole], method=[str, Method], recipe=[str, Recipe], dims=[list, tuple, None],
         ae_iter=[_whole, None], max_iter=[_whole, None], update_interval=[_whole, None],
         tol=[Interval(Real, 0, 1, closed='both'), None],
-        alpha=[Interval(Real, 0, None, closed='neither')], n_init=[_whole],
+        alpha=[Interval(Real, 0, None, closed='right')], n_init=[_whole],
         autoencoder=[nn.Module, None], callbacks=[list, tuple, callable, None],
         checkpoint=[str, os.PathLike, Checkpoint, None], device=[str, torch.device],
         precision=[StrOptions({'auto', 'float32', 'bf16'})], random_state=['random_state'])
@@ -128,11 +126,15 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
         "Recipe and method, with this estimator's own arguments in them"
         try: self._validate_params()
         except InvalidParameterError as e: raise DecError(str(e)) from None
+        for c in self.callbacks if isinstance(self.callbacks, (list, tuple)) else ():
+            check('callbacks', c, callable(c) or isinstance(c, Callback),
+                  'Callbacks, or functions (this DEC, X) that make them')
         recipe, method = get_recipe(self.recipe), get_method(self.method)
         interval = recipe.update_interval
         if is_sparse and recipe.update_interval_text: interval = recipe.update_interval_text
         return replace(
-            recipe, dims=self.dims or recipe.dims, update_interval=self.update_interval or interval,
+            recipe, dims=recipe.dims if self.dims is None else self.dims,
+            update_interval=self.update_interval or interval,
             tol=recipe.tol if self.tol is None else float(self.tol),
             pretrain=_shortened(recipe.pretrain, self.ae_iter, epochs=None),
             finetune=_shortened(recipe.finetune, self.ae_iter, epochs=None),
@@ -147,8 +149,8 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
         if ae is None: return
         kind = getattr(method.network, 'func', method.network)
         if isinstance(kind, type) and not isinstance(ae, kind):
-            raise DecError(f"{method.name} learns with a {kind.__name__}, and the autoencoder given "
-                           f"is a {type(ae).__name__}; give one of that kind, or leave it out")
+            raise DecError(f"{method.name} learns with a {kind.__name__}, and the autoencoder "
+                           f"given is a {type(ae).__name__}; give one of that kind, or none")
         if ae.d != d: raise DecError(f"the autoencoder given takes {ae.d} features, X has {d}")
         if self.dims and tuple(self.dims) != tuple(ae.dims):
             raise DecError(f"dims is {self.dims!r}, and the autoencoder given has {ae.dims}; leave "
@@ -179,14 +181,14 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
 
     def _open_checkpoint(self, x, recipe, method):
         "This job's checkpoint, and the seed: where it was drawn, it is the job's"
-        ck = self.checkpoint if isinstance(self.checkpoint, Checkpoint) else Checkpoint(self.checkpoint)
+        ck = self.checkpoint
+        if not isinstance(ck, Checkpoint): ck = Checkpoint(ck)
         ck.share()
-        drawn = not isinstance(self.random_state, Integral)
-        seed = ck.once('seed', self._draw_seed) if drawn else self._draw_seed()
+        given = isinstance(self.random_state, Integral)
         ck.claim(version=__version__, n_clusters=self.n_clusters, recipe=recipe, method=method,
-                 alpha=self.alpha, n_init=self.n_init, seed=seed, precision=self.precision,
-                 autoencoder=self.autoencoder, points=x)
-        return ck, seed
+                 alpha=self.alpha, n_init=self.n_init, precision=self.precision, points=x,
+                 random_state=self.random_state if given else 'drawn', autoencoder=self.autoencoder)
+        return ck, self._draw_seed() if given else ck.once('seed', self._draw_seed)
 
     def _rehearse(self, method, rows, recipe):
         "Try parts of the user's own on a few points, before an hour is spent on the autoencoder"
@@ -197,15 +199,14 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
                  alpha=self.alpha)
 
     def _forget(self): # what an older fit left, or this one half done
-        for name in [n for n in vars(self) if n.endswith('_') and not n.startswith('_')]:
-            delattr(self, name)
+        for name in _OF_A_FIT: vars(self).pop(name, None)
 
     def _pretrain(self, run):
         "Autoencoder, and k-means on its codes"
         if self.autoencoder is None:
-            ae, phases, seconds = train_autoencoder(run.method.network, run.rows, run.recipe, run.seed,
-                                                    ck=run.checkpoint,
-                                                    augment=run.method.augment)
+            ae, phases, seconds = train_autoencoder(
+                run.method.network, run.rows, run.recipe, run.seed, ck=run.checkpoint,
+                augment=run.method.augment)
         else:
             ae = fast_layers(copy.deepcopy(self.autoencoder).to(run.rows.device))
             phases, seconds = [], 0.
@@ -251,8 +252,8 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
         made = [c for m in made for c in (m if isinstance(m, (list, tuple)) else [m])]
         for c in made:
             if not isinstance(c, Callback):
-                raise DecError(f"callbacks must be Callbacks, or functions (this DEC, X) that return "
-                               f"them, not {c!r}")
+                raise DecError(f"callbacks must be Callbacks, or functions (this DEC, X) that "
+                               f"return them, not {c!r}")
         return made
 
     def _train_clusters(self, rows, method, recipe, **how):
@@ -266,7 +267,7 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
             update_interval=recipe.update_interval, callbacks=self.callbacks_,
             network=self.autoencoder_ if method.train_decoder else None, augment=method.augment,
             **how)
-        trainer.loss_func = trainer.batch = None       # they hold the points, and each other, for ever
+        trainer.loss_func = trainer.batch = None     # they hold the points, and each other
         q = self._q(rows).cpu().numpy()
         if not np.isfinite(q).all():
             raise Diverged(f"clusters: after batch {trainer.t} the network gives no numbers; lower "
@@ -282,21 +283,24 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
         """Learn from a stream: the first call is `fit`, each further one a pass of the KL phase
 
         Callbacks are those of the fit, unless they are fit_only, and count its batches from 0."""
-        if not hasattr(self, 'layer_'): return self.fit(X)
+        if not hasattr(self, 'layer_'):
+            if not hasattr(self, 'autoencoder_'): return self.fit(X)
+            raise DecError('fit_autoencoder has made no clusters to go on with; give autoencoder_ '
+                           'to another DEC, and fit that')
         recipe, method = self._resolved(sparse.issparse(X))
         if (self.n_clusters, method.head, method.network) != (self.n_clusters_, self.method_.head,
                                                               self.method_.network):
-            raise DecError('partial_fit goes on with the number of clusters, the head and the network '
-                           'of the fit; set them back, or fit anew')
+            raise DecError('partial_fit goes on with the number of clusters, the head and the '
+                           'network of the fit; set them back, or fit anew')
         x, device, seen = self._checked(X), device_of(self.autoencoder_, 'cpu'), self.soft_sizes_
         n_iter = math.ceil(x.shape[0]/recipe.cluster.batch(x.shape[0]))
-        portion = replace(recipe, tol=0., cluster=replace(recipe.cluster, n_iter=n_iter, epochs=None,
-                                                          decay=0.))
+        stage = replace(recipe.cluster, n_iter=n_iter, epochs=None, decay=0.)
+        portion = replace(recipe, tol=0., cluster=stage)
         sizes = torch.from_numpy(seen).float().to(device)
-        def of_all(q): return target_distribution(q, sizes + q.sum(0))     # f_j of all points so far
-        with (self._session(device, method), _rollback_on_error(self.autoencoder_, self.layer_)):
+        def of_all(q): return target_distribution(q, sizes + q.sum(0))   # f_j of all so far
+        with self._session(device, method), rollback_on_error(self.autoencoder_, self.layer_):
             rows = Rows(x, self.scale_, device)
-            if self.callbacks_ is None or method != self.method_:                 # None: from a file
+            if self.callbacks_ is None or method != self.method_:             # None: from a file
                 self.callbacks_ = self._make_callbacks(method, x)
             self.callbacks_ = [c for c in self.callbacks_ if not c.fit_only]
             self.callbacks_.append(_Momentum(self.momentum_))
@@ -323,25 +327,23 @@ class DEC(FittedModel, ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transforme
 
 
 # %% ../nbs/37_dec.ipynb #5edc5322
+_OF_A_FIT = (*_IN_FILE, 'autoencoder_', 'layer_', 'start_codes_', 'callbacks_', 'recipe_',
+             'method_')
+
 def _shortened(stage, n_iter, **more):
     return stage if stage is None or n_iter is None else replace(stage, n_iter=int(n_iter), **more)
 
 class _Momentum(Callback):
     "Go on with the optimiser's state of the portion before, where it trained the same"
+    fit_only = True                                          # the next portion has one of its own
     def __init__(self, state): self.state = state
     def before_fit(self, trainer):
         if self.state is None: return
         now = trainer.opt.state_dict()['param_groups']
-        if [[*g] for g in now] != [[*g] for g in self.state['param_groups']]: return
-        trainer.opt.load_state_dict(dict(state=copy.deepcopy(self.state['state']), param_groups=now))
-
-@contextmanager
-def _rollback_on_error(*nets): # what they held is put back if the block does not end well
-    before = [copy.deepcopy(net.state_dict()) for net in nets]
-    try: yield
-    except BaseException:
-        for net, state in zip(nets, before): net.load_state_dict(state, strict=False)
-        raise
+        trained = [[*g, *g['params']] for g in now]
+        if trained != [[*g, *g['params']] for g in self.state['param_groups']]: return
+        held = copy.deepcopy(self.state['state'])
+        trainer.opt.load_state_dict(dict(state=held, param_groups=now))
 
 # %% ../nbs/37_dec.ipynb #e4aa7aac
 with suppress(OSError):                               # where a program is packed without its source

@@ -113,13 +113,13 @@ class Batch:
     def y(self): # reconstructions, (m, d)
         if self.network is None:
             raise DecError("this loss looks at reconstructions, so the decoder must be trained, "
-                           "too; give keep_decoder=True to DEC, or network= to fit_clusters")
+                           "too; give the Method train_decoder=True, or fit_clusters network=")
         return self.network.decoder(self.z)
     @cached_property
     def moved(self): # the same points, augmented; they keep their target
         if self.augment is None:
             raise DecError("this loss looks at augmented points, so it needs to know how; give "
-                           "augment=, for example Jitter()")
+                           "the Method augment=, for example Jitter()")
         return replace(self, x=self.augment(self.x), augment=None)
 
 def dec_loss(batch:Batch)->torch.Tensor:

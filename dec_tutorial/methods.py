@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from .data import DecError
 from .inside.machine import seeded
-from .training import Stage, check, is_share, is_whole
+from .training import Stage, check, is_number, is_share, is_whole
 from .sae import AutoEncoder
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -33,7 +33,7 @@ class Recipe:
     update_interval:int=40 # mini-batches between two refreshes, the paper's λ
     update_interval_text:int|None=None # the same for sparse data, if it differs
     tol:float=.001 # share of changed points that ends the KL phase
-    train_part:bool=False # dec_fit and dec_reproduce: autoencoder on the published training part only
+    train_part:bool=False # the commands train the autoencoder on the published training part only
     # columns that the autoencoder's rates are made for; with fewer they are lowered in proportion
     features:int=1
     def __post_init__(self):
@@ -44,7 +44,8 @@ class Recipe:
         check('dims', self.dims, isinstance(self.dims, (tuple, list)) and len(self.dims)
               and all(map(is_whole, self.dims)),
               'widths, whole numbers of at least 1, like (500, 500, 2000, 10)')
-        check('factor', self.factor, 0 < self.factor < float('inf'), 'a number above 0')
+        check('factor', self.factor, is_number(self.factor) and 0 < self.factor < float('inf'),
+              'a number above 0')
         check('tol', self.tol, is_share(self.tol), 'a share, 0 to 1')
         check('update_interval', self.update_interval, is_whole(self.update_interval),
               'a whole number of at least 1')
@@ -92,7 +93,7 @@ class Method:
     train_decoder:bool=False # True: for a loss that looks at reconstructions, Batch.y
     stage:Stage|None=None # hyper-parameters of the KL phase; None: the recipe's
     callbacks:tuple=() # functions (dec, X) -> Callback
-    shareable:bool=True # may several workers share the points? Not where a loss looks at whole batches
+    shareable:bool=True # by several workers? Not where a loss is more than a mean over points
     def __post_init__(self):
         for name in ('loss', 'target', 'assign', 'start', 'network', 'head', 'augment'):
             v = getattr(self, name)
@@ -124,8 +125,9 @@ def get_method(
 # %% ../nbs/41_methods.ipynb #m1reh001
 def _shaped(part, v, shape):
     if isinstance(v, torch.Tensor) and v.shape == shape: return
-    got = f'one of shape {tuple(v.shape)}' if isinstance(v, torch.Tensor) else f'a {type(v).__name__}'
-    raise DecError(f"{part} must return a tensor, here of shape {shape}, not {got}")
+    got = f'a {type(v).__name__}'
+    if isinstance(v, torch.Tensor): got = f'one of shape {tuple(v.shape)}'
+    raise DecError(f"{part} must return a tensor, here of shape {tuple(shape)}, not {got}")
 
 def _rehearse(method, x, k, recipe, alpha):
     m, ae = len(x), method.network(x.shape[1], recipe.dims, recipe.init, 0)
@@ -163,5 +165,5 @@ def rehearse(
         try: return _rehearse(method, x, k, recipe, alpha)
         except DecError: raise
         except Exception as e: failed = f'{type(e).__name__}: {e}'
-    warnings.warn(f'a part of your own failed on a few points ({failed}); the fit goes on, since it '
-                  f'may work when there is more')
+    warnings.warn(f'a part of your own failed on a few points ({failed}); the fit goes on, since '
+                  f'it may work when there is more')

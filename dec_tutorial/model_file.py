@@ -11,19 +11,22 @@ from dataclasses import asdict
 import joblib, numpy as np, torch, torch.nn as nn
 from safetensors import safe_open
 from safetensors.torch import save_file
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError
 from .inside.reading import _user_path, atomic_path, check_x
-from .inside.machine import device_of, fast_layers, pick_device, precision, usual_defaults
+from .inside.machine import (device_of, fast_layers, pick_device, precision,
+                                         usual_defaults)
 from .checkpoint import describe
 from .training import Diverged, Rows, Stage, apply_chunked
 from .methods import METHODS, Method, Recipe
-from .family.images import for_pictures                   # all of the family is in METHODS
+from .family.images import for_pictures         # with it, METHODS has all the family
 
 # %% ../nbs/39_model_file.ipynb #87ee4cbf
 def _pack(v, arrays, name): # what JSON can hold of v; its arrays are put into `arrays`
-    if isinstance(v, dict): return {str(k): _pack(w, arrays, f'{name}.{k}'.strip('.')) for k, w in v.items()}
-    if isinstance(v, (list, tuple)): return [_pack(w, arrays, f'{name}.{i}') for i, w in enumerate(v)]
+    def inner(k, w): return _pack(w, arrays, f'{name}.{k}'.strip('.'))
+    if isinstance(v, dict): return {str(k): inner(k, w) for k, w in v.items()}
+    if isinstance(v, (list, tuple)): return [inner(i, w) for i, w in enumerate(v)]
     if isinstance(v, np.generic): return v.item()
     if isinstance(v, np.ndarray):
         arrays[name] = torch.from_numpy(v).clone()
@@ -43,7 +46,8 @@ def _unpack(v, arrays):
 # %% ../nbs/39_model_file.ipynb #d74dc168
 _FORMAT = 8                                                        # it goes up when files change
 
-def _checksum(text, arrays): return joblib.hash([text, {n: arrays[n].numpy() for n in sorted(arrays)}])
+def _checksum(text, arrays):
+    return joblib.hash([text, {name: arrays[name].numpy() for name in sorted(arrays)}])
 
 def write_model(
     path, # of the file, usually ending in .safetensors
@@ -76,8 +80,8 @@ def read_model(
         raise DecError(f"{path} is not a complete model written by DEC.save ({type(e).__name__}); "
                        f"it is damaged, or of another kind") from e
     if header['format'] != _FORMAT:
-        raise DecError(f"{path} is of format {header['format']!r} instead of {_FORMAT}; read it with "
-                       f"the version of this package that wrote it")
+        raise DecError(f"{path} is of format {header['format']!r} instead of {_FORMAT}; read it "
+                       f"with the version of this package that wrote it")
     if not whole: raise DecError(f"{path} has changed since it was written; get it once more")
     return _unpack(header['model'], arrays)
 
@@ -92,7 +96,10 @@ def _numbers(out): # as an array; float32 has an end
                        f"large, so mend them or leave the row out")
     return out.cpu().numpy()
 
-class FittedModel:
+def _image_shape(dec): # of the pictures that a network or an augmentation knows, or None
+    return getattr(dec.autoencoder_, 'image_shape', getattr(dec.method_.augment, 'shape', None))
+
+class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "What a fitted DEC answers, and its file: the part of the estimator that trains nothing"
     def predict(self,
         X, # points, (n, d), old or new
@@ -132,7 +139,7 @@ class FittedModel:
             raise DecError(f"X has {x.shape[1]} features, but {type(self).__name__} is expecting "
                            f"{self.n_features_in_} features as input; give it the columns it was "
                            f"fitted on")
-        validate_data(self, X, reset=False, skip_check_array=True)             # names, and their order
+        validate_data(self, X, reset=False, skip_check_array=True)         # names, their order
         return x
 
     def save(self,
@@ -142,9 +149,10 @@ class FittedModel:
         check_is_fitted(self)
         write_model(path, dict(
             {n: getattr(self, n) for n in _IN_FILE}, method=self.method_.name,
-            method_text=describe(self.method_), recipe=asdict(self.recipe_), alpha=float(self.alpha),
-            shape=getattr(self.autoencoder_, 'image_shape', None), n_init=self.n_init,
-            precision=self.precision, network_text=str(self.autoencoder_), head_text=str(self.layer_),
+            method_text=describe(self.method_), recipe=asdict(self.recipe_), n_init=self.n_init,
+            alpha=float(getattr(self.layer_, 'alpha', self.alpha)), precision=self.precision,
+            shape=_image_shape(self), network_text=str(self.autoencoder_),
+            head_text=str(self.layer_),
             features=getattr(self, 'feature_names_in_', np.array([])).tolist(),
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
 
@@ -156,7 +164,8 @@ class FittedModel:
     )->'FittedModel': # fitted
         "Read a model back; nothing in the file is executed"
         device, m = pick_device(device), read_model(path)
-        try: return cls._rebuilt(m, device, method)
+        try:
+            with usual_defaults(): return cls._rebuilt(m, device, method)
         except DecError: raise
         except Exception as e:
             raise DecError(f"{path} is a model file with parts that do not fit together "
@@ -169,7 +178,9 @@ class FittedModel:
                                                                            'cluster')}
         recipe = Recipe(**{**m['recipe'], **stages})
         if method is None and m['method'] in METHODS:
-            method = for_pictures(m['method'], m['shape'] and tuple(m['shape']))
+            method = METHODS[m['method']]
+            if describe(method) != m['method_text'] and m['shape']:
+                method = for_pictures(method, tuple(m['shape']))
         if method is None or describe(method) != m['method_text']:
             raise DecError(f"the model was fitted with a method of its own, which a file cannot "
                            f"hold; give it: DEC.load(path, method=…), here a {m['method']}")
@@ -182,20 +193,21 @@ class FittedModel:
             ae = method.network(m['n_features_in_'], recipe.dims, recipe.init, 0)
             layer = method.head(torch.empty(m['head']['mu'].shape), m['alpha'], method.assign)
         fast_layers(ae)
-        for name in set(m['head']) - set(layer.state_dict()): layer.register_buffer(name, m['head'][name])
+        for name in set(m['head']) - set(layer.state_dict()):        # DCN's counts
+            layer.register_buffer(name, m['head'][name])
         ae.load_state_dict(m['network'], assign=True)
         layer.load_state_dict(m['head'], assign=True)
         if (str(ae), str(layer)) != (m['network_text'], m['head_text']):
-            raise DecError(f"the model is of a network that {method.name} does not build here; give "
-                           f"the method it was fitted with, DEC.load(path, method=…)")
+            raise DecError(f"the model is of a network that {method.name} does not build here; "
+                           f"give the method it was fitted with, DEC.load(path, method=…)")
         for name in _IN_FILE: setattr(dec, name, m[name])
         if m['features']: dec.feature_names_in_ = np.array(m['features'], dtype=object)
         if m['momentum_']:
             dec.momentum_['state'] = {int(i): s for i, s in m['momentum_']['state'].items()}
         dec.history_ = {name: [*map(tuple, log)] for name, log in m['history_'].items()}
         dec.autoencoder_, dec.layer_ = ae.to(device), layer.to(device)
-        ae.trained_at, dec.recipe_, dec.method_, dec.callbacks_ = ((recipe.scale, dec.scale_), recipe,
-                                                                   method, None)
+        dec.recipe_, dec.method_, dec.callbacks_ = recipe, method, None
+        ae.trained_at = recipe.scale, dec.scale_
         layer.mu.requires_grad_(method.train_centroids)
         return dec
 

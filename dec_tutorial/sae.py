@@ -201,8 +201,8 @@ def _attempt(make, rows, recipe, seed, *, rate, ck, augment):
                                ck=ck, augment=augment))
         behind = float(behind_pca(ae, rows)) if phases[-1].n_iter >= 1000 else 0.
         if not math.isfinite(behind): raise Diverged('autoencoder: its weights are no numbers')
-        why = (f'the autoencoder restores points worse than principal components do, by {behind:.0%} '
-               f'of their variance')
+        why = (f'the autoencoder restores points worse than principal components do, by '
+               f'{behind:.0%} of their variance')
     except Diverged as e: phases, behind, why = [], math.inf, str(e)
     return dict(weights=ae.state_dict(), behind=behind, why=why,
                 seconds=sum(t.seconds for t in phases) or time.perf_counter() - began,
@@ -228,8 +228,8 @@ def train_autoencoder(
         if rate > 1/8: warnings.warn(f"{got['why']}; the autoencoder starts again at half the rate")
     if best['behind'] == math.inf: raise Diverged(best['why'])
     if best['behind'] >= .1:
-        warnings.warn(f"{best['why']}, and a lower rate is no better; give it more batches (ae_iter) "
-                      f"or a higher rate, for clusters made from its codes mean little")
+        warnings.warn(f"{best['why']}, and a lower rate is no better; give it more batches "
+                      f"(ae_iter) or a higher rate, for clusters made from its codes mean little")
     ae = fast_layers(make(rows.d, recipe.dims, recipe.init, seed))
     ae.load_state_dict(best['weights'])
     return ae.to(rows.device), best['phases'], seconds

@@ -5,12 +5,16 @@ os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
 workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 0))
 if workers: os.environ['OMP_NUM_THREADS'] = str(max(1, min(2, (os.cpu_count() or 1)//workers)))
 else: os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
-import multiprocessing, runpy, shutil, signal, subprocess, sys, tarfile, zipfile
+import multiprocessing, runpy, shutil, signal, subprocess, sys
+from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest
 
 root = Path(__file__).resolve().parent.parent
+config = ConfigParser(delimiters=['='])
+config.read(root/'settings.ini', encoding='utf-8')
+settings = config['DEFAULT']
 
 # Importing torch takes seconds and these tests start a hundred processes, so they are forked from
 # one that has it already
@@ -19,7 +23,8 @@ forks.set_forkserver_preload(['dec_tutorial.command_line', 'torch._dynamo',
                               'matplotlib.backends.backend_agg', 'nbdev.test'])
 
 def pytest_collection_modifyitems(items): # what takes longest first, so that nobody waits at the end
-    items.sort(key=lambda i: getattr(i, 'originalname', '') != 'test_runs')
+    slow = [i for mark in ('pages', 'slow') for i in items if i.get_closest_marker(mark)]
+    items[:] = slow + [i for i in items if i not in slow]
 
 def pytest_terminal_summary(terminalreporter): # what tests wrote down: workers cannot print
     for r in terminalreporter.stats.get('passed', []):
@@ -46,9 +51,9 @@ class Child:
         self.process.join(timeout)
         late = self.process.exitcode is None
         if late: self.process.kill(); self.process.join()
-        read = lambda f: f.read_text(encoding='utf-8') if f.exists() else ''
-        return subprocess.CompletedProcess(self.args, 'too late' if late else self.process.exitcode,
-                                           read(self.out), read(self.err))
+        out, err = [f.read_text(encoding='utf-8') if f.exists() else '' for f in (self.out, self.err)]
+        code = 'too late' if late else self.process.exitcode
+        return subprocess.CompletedProcess(self.args, code, out, err)
 
 def run_script(argv, before=()): # `before`: functions that set something up in the process
     for f in before: f()
@@ -56,7 +61,7 @@ def run_script(argv, before=()): # `before`: functions that set something up in 
     runpy.run_path(sys.argv[0], run_name='__main__')
 
 def small(): # narrow layers, so that a whole run takes half a second
-    from dec_tutorial.dec import RECIPES
+    from dec_tutorial.methods import RECIPES
     for name, r in RECIPES.items(): RECIPES[name] = replace(r, dims=(32, 8))
 
 @pytest.fixture
@@ -78,19 +83,16 @@ def built(tmp_path_factory):
     shutil.copytree(root/'dec_tutorial', here/'dec_tutorial',
                     ignore=shutil.ignore_patterns('__pycache__'))
     def build(what, at): # as pip does it, in this environment
-        r = subprocess.run([sys.executable, '-c', f'import sys, setuptools.build_meta as b; '
-                            f'b.build_{what}(sys.argv[1])', str(tmp)], cwd=at, capture_output=True,
-                           text=True)
+        call = f'import setuptools.build_meta as b; b.build_{what}({str(tmp)!r})'
+        r = subprocess.run([sys.executable, '-c', call], cwd=at, capture_output=True, text=True)
         assert r.returncode == 0, r.stderr[-3000:]
     build('sdist', here)
     [sdist] = tmp.glob('*.tar.gz')
-    with tarfile.open(sdist) as t:
-        t.extractall(tmp/'unpacked',
-                     **(dict(filter='data') if hasattr(tarfile, 'data_filter') else {}))
+    shutil.unpack_archive(sdist, tmp/'unpacked')
     build('wheel', next((tmp/'unpacked').iterdir()))
-    [whl] = tmp.glob('*.whl')
-    with zipfile.ZipFile(whl) as z: z.extractall(tmp/'site')
-    return sdist, whl, tmp/'site'
+    [wheel] = tmp.glob('*.whl')
+    shutil.unpack_archive(wheel, tmp/'site', 'zip')
+    return sdist, wheel, tmp/'site'
 
 def make_blobs(n=200, d=16, k=3, seed=0): # well separated, in [0, 1]
     rng = np.random.default_rng(seed)

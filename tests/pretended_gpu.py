@@ -3,7 +3,7 @@
 Its tensors say that they lie on a device of their own, and the CPU computes their numbers. What a real GPU refuses
 is refused here (tensors of two devices in one operation, NumPy looking at them), and `waits` counts what makes a
 program wait for a GPU. 'cuda' and 'auto' mean this device. A plugin of pytest, in the folder of the tests:
-`python -m pytest test_gpu.py -p pretended_gpu`; `.ci/seeds 22 --gpu` runs pages on it.
+`python -m pytest test_gpu.py -p pretended_gpu`; `.ci/seeds 22 --seeds 0 --gpu` runs pages on it.
 """
 import os, sys, traceback
 from collections import Counter

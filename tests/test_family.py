@@ -6,7 +6,7 @@ import numpy as np, pytest, torch
 from safetensors.numpy import load_file
 from conftest import make_blobs
 from dec_tutorial.data import Dataset, DecError
-from dec_tutorial.inside.reading import _LOADERS
+from dec_tutorial.inside.loaders import _LOADERS
 from dec_tutorial.dec import DEC, METHODS, get_method, get_recipe
 from dec_tutorial.family.images import for_pictures    # it registers all of METHODS
 from dec_tutorial.family.losses import Jitter

@@ -82,14 +82,17 @@ METHODS['ConvDEC-pooled'] = Method('ConvDEC-pooled', network=PooledAutoEncoder)
 METHODS['ConvDEC-DA'] = replace(METHODS['DEC-DA'], name='ConvDEC-DA', network=ConvAutoEncoder)
 
 # %% ../../nbs/23_images.ipynb #d94f6887
-def needs_pictures(method:str)->bool:
+def _convolves(network): # a class, or a partial of one
+    network = getattr(network, 'func', network)
+    return isinstance(network, type) and issubclass(network, ConvAutoEncoder)
+
+def needs_pictures(method:str|Method)->bool:
     "Does a method look at points as pictures?"
     method = get_method(method)
-    return (method.augment is not None
-            or isinstance(method.network, type) and issubclass(method.network, ConvAutoEncoder))
+    return method.augment is not None or _convolves(method.network)
 
 def for_pictures(
-    method:str, # a name in METHODS
+    method:str|Method, # or a name in METHODS
     shape:tuple|None, # of a picture: ([colours,] height, width); None: points are no pictures
 )->Method: # what DEC takes as `method`
     "A method that knows the pictures' shape"
@@ -100,6 +103,6 @@ def for_pictures(
                        f"method")
     if isinstance(found.augment, Jitter):
         found = replace(found, augment=replace(found.augment, shape=shape))
-    if isinstance(found.network, type) and issubclass(found.network, ConvAutoEncoder):
+    if _convolves(found.network):
         found = replace(found, network=partial(found.network, image_shape=shape))
     return found

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['seeded', 'has_fast_bf16', 'precision', 'precision_used', 'FastLinear', 'fast_layers', 'usual_defaults', 'pick_device',
-           'device_of', 'evaluating', 'out_of_memory', 'progress_bar']
+           'device_of', 'evaluating', 'rollback_on_error', 'out_of_memory', 'progress_bar']
 
 # %% ../../nbs/38_machine.ipynb #10f48bb9
-import os, platform, signal, sys, tempfile, threading, typing, warnings
-from contextlib import ExitStack, contextmanager, suppress
+import copy, os, platform, signal, sys, tempfile, threading, typing, warnings
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -20,9 +20,6 @@ from .workers import worker
 
 # %% ../../nbs/38_machine.ipynb #895244ba
 _one_thread = threading.RLock()          # PyTorch has one precision and one random state for all
-def _fresh_lock():
-    global _one_thread; _one_thread = threading.RLock()
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_fresh_lock)
 
 # %% ../../nbs/38_machine.ipynb #0f6432d2
 @contextmanager
@@ -46,8 +43,8 @@ def has_fast_bf16()->bool:
     except (AttributeError, RuntimeError): return False
     if platform.machine().lower() not in ('x86_64', 'amd64'):
         return torch.backends.mkldnn.is_available()
-    has = getattr(torch.cpu, 'get_capabilities', dict)()           # an older PyTorch cannot tell
-    # with AVX-512 alone, products of bf16 are slower
+    # with AVX-512 alone, products of bf16 are slower; an older PyTorch cannot tell
+    has = getattr(torch.cpu, 'get_capabilities', dict)()
     return has.get('avx512_bf16', False) or has.get('amx_bf16', False)
 
 # %% ../../nbs/38_machine.ipynb #3f98a100
@@ -59,22 +56,17 @@ def precision(
     """Set the precision of matrix products for a block, and put it back
 
     Other threads that want to set it wait, so inside a block never wait for one of them."""
-    if kind not in ('auto', 'float32', 'bf16'):
+    settings = dict(auto='highest', float32='highest', bf16='medium')
+    if kind not in settings:
         raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
     gpu = torch.device(device).type == 'cuda'
-    auto = 'high' if gpu else 'medium' if has_fast_bf16() else 'highest'
+    if gpu: settings['auto'] = 'high'
+    elif has_fast_bf16(): settings['auto'] = 'medium'
     with _one_thread:
-        try:
-            before = torch.get_float32_matmul_precision()
-            convolutions = gpu and torch.backends.cudnn.allow_tf32
-        except RuntimeError as e:
-            raise DecError("the precision of products was set here by "
-                           "torch.backends.….fp32_precision, and PyTorch does not mix that with "
-                           "its older setting, which this package changes and puts back; use "
-                           "torch.set_float32_matmul_precision") from e
-        torch.set_float32_matmul_precision(dict(auto=auto, float32='highest', bf16='medium')[kind])
+        before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision(settings[kind])
         if gpu: torch.backends.cudnn.allow_tf32 = kind != 'float32'
-        try: yield torch.get_float32_matmul_precision()
+        try: yield settings[kind]
         finally:
             torch.set_float32_matmul_precision(before)
             if gpu: torch.backends.cudnn.allow_tf32 = convolutions
@@ -84,9 +76,9 @@ def precision_used(
     device='cpu',
 )->str: # 'float32', 'tf32' or 'bf16'
     "What `precision` comes to here, as records name it"
-    with precision(kind, device) as p:                          # PyTorch has TF32 for both on a GPU
-        return {'highest': 'float32', 'high': 'tf32',
-                'medium': 'tf32' if torch.device(device).type == 'cuda' else 'bf16'}[p]
+    with precision(kind, device) as p:
+        if p == 'highest': return 'float32'
+        return 'tf32' if torch.device(device).type == 'cuda' else 'bf16'
 
 # %% ../../nbs/38_machine.ipynb #fastl001
 class _RoundedBackward(torch.autograd.Function):
@@ -130,8 +122,8 @@ def usual_defaults():
     What names no type and no device is float32 on the CPU; gradients are known, nothing is cast."""
     with _one_thread, ExitStack() as usual:
         usual.callback(torch.set_default_dtype, torch.get_default_dtype())
-        if torch.get_default_device().type != 'cpu': usual.enter_context(torch.device('cpu'))
         torch.set_default_dtype(torch.float32)
+        if torch.get_default_device().type != 'cpu': usual.enter_context(torch.device('cpu'))
         for kind in filter(torch.is_autocast_enabled, ('cpu', 'cuda')):
             usual.enter_context(torch.autocast(kind, enabled=False))
         usual.enter_context(torch.inference_mode(False))
@@ -143,21 +135,18 @@ def pick_device(
     device:str='auto', # 'auto', 'cpu', 'cuda', 'cuda:1', …
 )->torch.device:
     "The GPU if there is one, else the CPU; or the device you name"
-    if str(device) == 'auto': device = 'cuda' if torch.cuda.is_available() else 'cpu'
-    # started by torchrun
-    if str(device) == 'cuda' and 'LOCAL_RANK' in os.environ:
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-    try: d = torch.device(device)
-    except (RuntimeError, TypeError) as e:
-        raise DecError(f"{device!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
+    name = str(device)
+    if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    if name == 'cuda': name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"          # see torchrun
+    try: d = torch.device(name)
+    except RuntimeError as e:
+        raise DecError(f"{name!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
     if d.type not in ('cpu', 'cuda'):
-        raise DecError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'")
-    if d.type == 'cuda' and not torch.cuda.is_available():
-        raise DecError("device 'cuda' was asked for, but PyTorch sees no GPU here; use 'cpu' or "
-                       "'auto'")
-    if d.type == 'cuda' and (d.index or 0) >= torch.cuda.device_count():
-        raise DecError(f"device '{d}' was asked for, but PyTorch sees {torch.cuda.device_count()} "
-                       f"GPU(s) here, counted from 0; name another (or start fewer workers)")
+        raise DecError(f"device {name!r} is not supported; use 'auto', 'cpu' or 'cuda'")
+    if d.type == 'cuda' and d.index >= torch.cuda.device_count():
+        raise DecError(f"device {name!r} was asked for, and PyTorch sees "
+                       f"{torch.cuda.device_count() or 'no'} GPU here; name another, or 'cpu' (or "
+                       f"start fewer workers)")
     return d
 
 # %% ../../nbs/38_machine.ipynb #4ecfd2bd
@@ -181,6 +170,15 @@ def evaluating(
     finally:
         for m in on: m.training = True
 
+# %% ../../nbs/38_machine.ipynb #rollb001
+@contextmanager
+def rollback_on_error(*nets): # what they held is put back if the block does not end well
+    before = [copy.deepcopy(net.state_dict()) for net in nets]
+    try: yield
+    except BaseException:
+        for net, state in zip(nets, before): net.load_state_dict(state, strict=False)
+        raise
+
 # %% ../../nbs/38_machine.ipynb #d0bfa340
 def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(3): M_MMAP_THRESHOLD
 
@@ -189,17 +187,16 @@ def out_of_memory(
     e, # an exception
 )->bool:
     "Was there not enough memory, of the machine or of the GPU?"
-    return isinstance(e, MemoryError) or isinstance(e, RuntimeError) and any(
-        words in str(e) for words in ('out of memory', 'not enough memory', "can't allocate memory",
-                                      'alloc_cpu'))
+    words = 'out of memory', 'not enough memory', "can't allocate memory", 'alloc_cpu'
+    return isinstance(e, MemoryError) or any(w in str(e) for w in words)
 
 # %% ../../nbs/38_machine.ipynb #9d380361
 def progress_bar(total, done=0, name=''):
     "tqdm with time left; silent when `IN_TEST` or tqdm's own `TQDM_DISABLE` is set"
-    quiet = bool(os.environ.get('IN_TEST')) or worker()[0] > 0
-    return tqdm(total=total, initial=done, desc=name, unit='batch', leave=False,
-                **(dict(disable=True) if quiet else {}),
-                mininterval=.5 if sys.stderr.isatty() or 'ipykernel' in sys.modules else 60)
+    bar = dict(total=total, initial=done, desc=name, unit='batch', leave=False)
+    if os.environ.get('IN_TEST') or worker()[0]: bar['disable'] = True
+    live = sys.stderr.isatty() or 'ipykernel' in sys.modules
+    return tqdm(**bar, mininterval=.5 if live else 60)
 
 # %% ../../nbs/38_machine.ipynb #7451c5b4
 @contextmanager
@@ -210,35 +207,32 @@ def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
     def ask(*_):
         asked.append(1)
         if len(asked) > 1: raise KeyboardInterrupt                   # at once, and nothing is saved
-    before = signal.getsignal(signal.SIGINT)
     # a program's own handler goes on hearing it; to other threads it does not come
-    if (before is not signal.default_int_handler
-        or threading.current_thread() is not threading.main_thread()): before = None
-    if before is not None: signal.signal(signal.SIGINT, ask)
+    ours = (signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            and threading.current_thread() is threading.main_thread())
+    if ours: signal.signal(signal.SIGINT, ask)
     try: yield asked
     finally:
-        if before is not None: signal.signal(signal.SIGINT, before)
+        if ours: signal.signal(signal.SIGINT, signal.default_int_handler)
     if asked: raise KeyboardInterrupt
 
 # %% ../../nbs/38_machine.ipynb #730e5f6b
 @contextmanager
-def _plain(prog):
-    "Errors that can be mended as one sentence, without a traceback"
-    backend = plt.get_backend()
-    plt.switch_backend('agg')
+def _friendly_errors(prog):
+    "What the reader can mend is said in one sentence, without a traceback"
+    def say(message, *_, **__): print(f'{prog}: {message}', file=sys.stderr)
     try:
-        with plt.rc_context(), warnings.catch_warnings():
-            warnings.showwarning = lambda m, *_, **__: print(f'{prog}: {m}', file=sys.stderr)
+        with warnings.catch_warnings():
+            warnings.showwarning = say
             yield
     except DecError as e: sys.exit(f'{prog}: {e}')
     except (MemoryError, RuntimeError) as e:
         if not out_of_memory(e): raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt:
-        on = '; give the same command again to go on'*(prog in ('dec_fit', 'dec_reproduce'))
-        sys.exit(f'\n{prog}: stopped{on}')
-    finally:                                                 # a notebook keeps its own figures
-        with suppress(ImportError): plt.switch_backend(backend)
+        sys.exit(f'\n{prog}: stopped; give the same command again to go on')
+    except BrokenPipeError:                                      # whoever read, `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 # %% ../../nbs/38_machine.ipynb #c0n501e2
 def _out_folder(out):
@@ -253,29 +247,24 @@ def _out_folder(out):
 
 # %% ../../nbs/38_machine.ipynb #c0mmand1
 def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
-    return (script.Param(help, type, **kw) if hasattr(script, 'Param')
-            else typing.Annotated[type, help, kw])
+    if hasattr(script, 'Param'): return script.Param(help, type, **kw)
+    return typing.Annotated[type, help, kw]
+
+def _underscored(word): # --n-clusters is --n_clusters
+    name, eq, value = word.partition('=')
+    return name[:2] + name[2:].replace('-', '_') + eq + value if word.startswith('--') else word
 
 def _command(func):
     "Started by its name, `func` reads the command line, and errors are sentences"
     @wraps(func)
     def run(*args, **kw):
-        shell = Path(sys.argv[0]).stem == func.__name__
-        if args or kw or not shell: return func(*args, **kw)                           # from Python
-        for stream in (sys.stdout, sys.stderr):        # a terminal that knows no λ prints \u03bb
-            if hasattr(stream, 'reconfigure'): stream.reconfigure(errors='backslashreplace')
-        p = script.anno_parser(func, prog=func.__name__)
-        known = p._option_string_actions
-        def spell(a): # --n_clusters and --n-clusters are the same
-            flag, eq, value = a.partition('=')
-            both = ([flag, '--' + flag[2:].replace('-', '_'), '--' + flag[2:].replace('_', '-')]
-                    if flag.startswith('--') else [])
-            return next((f for f in both if f in known), flag) + eq + value
-        given = vars(p.parse_args([spell(a) for a in sys.argv[1:]]))
-        with _plain(p.prog):
-            try:
-                func(**{k: v for k, v in given.items() if k not in ('pdb', 'xtra')})
-                sys.stdout.flush()
-            except BrokenPipeError:                              # whoever read, `head`, has enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if args or kw or Path(sys.argv[0]).stem != func.__name__: return func(*args, **kw)
+        parser = script.anno_parser(func, prog=func.__name__)
+        given = vars(parser.parse_args([*map(_underscored, sys.argv[1:])]))
+        if hasattr(sys.stdout, 'reconfigure'):               # a terminal without λ prints \u03bb
+            sys.stdout.reconfigure(errors='backslashreplace')
+        plt.switch_backend('agg')
+        with _friendly_errors(func.__name__):
+            func(**{name: v for name, v in given.items() if name not in ('pdb', 'xtra')})
+            sys.stdout.flush()
     return run

@@ -4,22 +4,17 @@
 
 # %% auto #0
 __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', 'Dataset', 'check_x', 'check_offset', 'check_y',
-           'on_disk', 'thinned', 'hog_colour', 'load_data']
+           'on_disk', 'thinned']
 
 # %% ../../nbs/40_reading.ipynb #16f595b0
-import csv, difflib, glob, io, math, numbers, os, re, shutil, urllib.request, warnings
-import threading, zipfile, zlib
-from array import array
-from itertools import chain
+import glob, math, os, re, shutil, threading, warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from numbers import Real
 from pathlib import Path
-import numpy as np
+import numpy as np, pandas as pd
 from scipy import sparse
-from sklearn.preprocessing import normalize
 from sklearn.utils import check_array
-from tqdm.auto import tqdm
 
 # %% ../../nbs/40_reading.ipynb #9928e81a
 class DecError(ValueError):
@@ -28,70 +23,41 @@ class DecError(ValueError):
 class NotNumbers(DecError, TypeError):
     "Values of a kind that cannot be computed with; also a `TypeError`, as in scikit-learn"
 
+def _reason(e): # another library's complaint, in one line
+    return f'{type(e).__name__}: {" ".join(str(e).split())}'[:300]
+
 # %% ../../nbs/40_reading.ipynb #1f72e7f2
 def _user_path(path):
-    try:
-        if '\0' not in str(p := Path(path).expanduser()): return p
-    except TypeError: pass
-    except RuntimeError as e:
-        raise DecError(f"{path} begins with the home of a user who is not known here; write the "
-                       f"full path") from e
-    raise DecError(f"{path!r:.60} is not the path of a file")
-
-def _part_name(path, writer): # writer: the number of a process
-    """What a file is called while it is being written: short, since file systems take 255 bytes,
-    and no other file's"""
-    return f'.{path.name[:40]}-{zlib.crc32(os.fsencode(path.name)):08x}.{writer}.part'
-
-def _writing(part): # is the process still there that writes it?
-    writer = part.name.split('.')[-2].split('-')[0]                      # the thread after it
-    if os.name != 'posix' or not writer.isdigit(): return False
-    try: os.kill(int(writer), 0)                                            # signal 0 only asks
-    except (ProcessLookupError, OverflowError): return False
-    except PermissionError: pass
-    return True
+    "`path` with its ~ written out"
+    try: return Path(path).expanduser()
+    except (TypeError, RuntimeError) as e:
+        raise DecError(f"{path!r:.60} is not the path of a file ({e}); write the full path") from e
 
 def part_files(path):
-    "What killed writers of this very file left beside it"
-    found = path.parent.glob(glob.escape(_part_name(path, '\0')).replace('\0', '*'))
-    return [f for f in found if not _writing(f)]
+    "What killed writers of this file left beside it"
+    return [*path.parent.glob(f'.{glob.escape(path.name)}.*.part')]
 
 # %% ../../nbs/40_reading.ipynb #75f40857
-def _elsewhere(e, path, tmp): # has a block that writes tmp met with an error of something else?
-    named = isinstance(e.filename, (str, bytes, os.PathLike))
-    return (isinstance(e, ConnectionError) or e.errno is None
-            or named and Path(os.fsdecode(e.filename)) not in (path, tmp, *tmp.parents))
-
 @contextmanager
 def atomic_path(
     path:str|Path, # where the finished file shall stand
 ): # a temporary path beside it, renamed to path if the block ends well and deleted if it does not
     "Write a file whole or not at all"
-    path = _user_path(path)
-    if not path.name:
-        raise DecError(f"cannot write {str(path)!r}: it names no file; give the path of one")
-    tmp, foreign = path, False
+    path = _user_path(path).resolve()                       # of a link, the file that it stands for
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise DecError(f"cannot write {path}: it is a folder or a device; give the path of a file")
+    tmp = path.with_name(f'.{path.name}.{os.getpid()}-{threading.get_ident()}.part')
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):             # a pipe, a device
-            try: yield path
-            except OSError as e: foreign = _elsewhere(e, path, tmp); raise
-            return
-        if path.is_symlink(): path = path.resolve()             # the file that the link stands for
-        tmp = path.with_name(_part_name(path, f'{os.getpid()}-{threading.get_ident()}'))
         path.parent.mkdir(parents=True, exist_ok=True)
-        try: yield tmp
-        except OSError as e: foreign = _elsewhere(e, path, tmp); raise
-        # or a power cut may leave an empty file
-        with open(tmp, 'rb+') as f: os.fsync(f.fileno())
+        yield tmp
+        with open(tmp, 'rb+') as f: os.fsync(f.fileno())    # or a power cut may leave an empty file
         if path.exists(): shutil.copymode(path, tmp)
         os.replace(tmp, path)
     except OSError as e:
-        if foreign: raise                          # the block read or fetched something that failed
         raise DecError(f"cannot write {path}: {e.strerror or e}; choose a folder you may write "
                        f"to") from e
     finally:
-        if tmp != path:
-            with suppress(OSError): tmp.unlink()
+        with suppress(OSError): tmp.unlink()
 
 # %% ../../nbs/40_reading.ipynb #1738a8ab
 @dataclass(frozen=True, eq=False)
@@ -127,57 +93,21 @@ def _off_torch(x): # a tensor, of any kind and anywhere, as an array; anything e
     if 'strided' not in str(x.layout):
         raise DecError('points as a sparse tensor are not read; give a SciPy CSR matrix')
     x = x.detach().cpu()
-    return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+    if x.is_floating_point() and x.element_size() < 4: x = x.float()        # NumPy has no bfloat16
+    return x.numpy()
 
-def _off_frame(x): # a data frame as scikit-learn reads it: holes are NaN, a sparse one stays so
-    if not (hasattr(x, 'iloc') and hasattr(x, 'columns')): return x
-    try: return check_array(x, accept_sparse='csr', ensure_all_finite=False, ensure_min_samples=0,
-                            ensure_min_features=0)
-    except (ValueError, TypeError): return x                     # what is wrong is said further on
-
-def _texts(x, raw): # cells that numpy would read as numbers though they are none yet
-    if hasattr(x, 'select_dtypes'):
-        raw = x.select_dtypes(exclude=['number', 'bool', 'datetime', 'timedelta'])
-        raw = raw.to_numpy(dtype=object)
-    return [v for v in raw.ravel().tolist() if type(v) is str] if raw.dtype.kind in 'OU' else []
-
-def _first_text(x): # the column of a frame that is to blame, to be named
-    for name in getattr(x, 'columns', ()):
-        if np.asarray(x[name]).dtype.kind in 'mMc': return f' in column {name!r}'  # dates, complex
-        try: np.asarray(x[name], dtype=np.float32)
-        except (ValueError, TypeError): return f' in column {name!r}'
-    return ''
-
-# %% ../../nbs/40_reading.ipynb #2e84947a
-def check_x(
-    x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)
-    what:str='X', # what to call it in an error
-)->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
-    "The points as a float32 matrix, or a `DecError` that names the first bad cell"
-    given, x = x, _off_torch(_off_frame(x))
-    if sparse.issparse(x): return _check_sparse(x, what)
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+def _table(x, what): # lists as an array; a frame, an array and a sparse matrix as they are
+    x = _off_torch(x)
+    if hasattr(x, 'columns') and not x.columns.is_unique:
+        raise DecError(f"{what} has two columns of one name; give each a name of its own")
+    if sparse.issparse(x) or hasattr(x, 'iloc'): return x
+    if np.ma.is_masked(x):
         raise DecError(f"{what} has masked cells; fill them or leave their rows out")
-    try:
-        raw = np.asarray(x)
-        for v in _texts(given, raw):
-            if '_' in v: raise ValueError(f'Python reads {v!r} as {float(v):.0f}; people do not')
-        if np.iscomplexobj(raw): raise TypeError('complex numbers: Complex data not supported')
-        if raw.dtype.kind in 'mM': raise TypeError('dates')
-        with np.errstate(over='ignore'): out = np.ascontiguousarray(raw, dtype=np.float32)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as e:
-        if 'inhomogeneous shape' in str(e):
-            raise DecError(f"{what} has rows of different lengths, or a list in a cell; give every "
-                           f"point as many numbers") from e
-        raise (NotNumbers if isinstance(e, TypeError)
-               else DecError)(f"{what} holds values that are not real numbers{_first_text(given)} "
-                              f"({e}); encode text and categories as numbers first") from e
-    _check_shape(out.shape, what)
-    with np.errstate(invalid='ignore'): total = out.sum(dtype=np.float64)              # ∞ − ∞
-    if not np.isfinite(total): _name_bad_cell(raw, out, what, given)
-    return out
+    try: return np.asarray(x)
+    except ValueError as e:
+        raise DecError(f"{what} has rows of different lengths, or a list in a cell; give every "
+                       f"point as many numbers") from e
 
-# %% ../../nbs/40_reading.ipynb #4638fa6e
 def _check_shape(shape, what):
     if len(shape) != 2:
         raise DecError(f"{what} has shape {shape}; expected 2D array with one row a point. Reshape "
@@ -186,58 +116,83 @@ def _check_shape(shape, what):
         raise DecError(f"{what} has 0 sample(s) or 0 feature(s) (shape={shape}) while a minimum of "
                        f"1 is required; give it points")
 
-def _name_bad_cell(raw, x, what, given):
-    bad = ~np.isfinite(x)
-    if not bad.any(): return
-    i, j = np.argwhere(bad)[0]
-    name = f', {given.columns[j]!r}' if hasattr(given, 'columns') else ''
-    kind = ('NaN' if np.isnan(x[i, j]) else 'infinity' if not np.isfinite(float(raw[i, j]))
-            else f'{raw[i, j]} (too large for float32)')
-    raise DecError(f"{what} contains {kind} at row {i}, column {j}{name} ({bad.sum()} such cell(s) "
-                   f"in all); remove or fill them before clustering")
+# %% ../../nbs/40_reading.ipynb #4638fa6e
+def _column(table, j): # as errors call it: by its name where it has one, else by its number
+    names = getattr(table, 'columns', None)
+    named = names is not None and isinstance(names[j], str)
+    return f'column {names[j]!r}' if named else f'column {j}'
 
-def _check_sparse(x, what):
-    _check_shape(x.shape, what)
-    if np.iscomplexobj(x):
-        raise DecError(f"{what} holds complex numbers (complex data not supported); take their "
-                       f"parts or moduli first")
-    if x.dtype.kind not in 'biuf':
-        raise DecError(f"{what} holds values that are not real numbers ({x.dtype}); encode text "
-                       f"and categories as numbers first")
-    with np.errstate(over='ignore'): out = sparse.csr_matrix(x).astype(np.float32)     # a copy
-    out.sum_duplicates()
-    bad = ~np.isfinite(out.data)
-    if bad.any():
-        at = np.flatnonzero(bad)[0]
-        row = np.searchsorted(out.indptr, at, side='right') - 1
-        kind = 'NaN' if np.isnan(out.data[at]) else 'infinity or a value too large for float32'
-        raise DecError(f"{what} contains {kind} at row {row}, column {out.indices[at]} "
-                       f"({bad.sum()} such cell(s) in all); remove or fill them before clustering")
+def _refuse_words(table, what):
+    "A `DecError` that names the first cell with a word in it"
+    if hasattr(table, 'dtype') and table.dtype.kind in 'biufc': return
+    for j, (_, column) in enumerate(pd.DataFrame(table).items()):
+        if column.dtype.kind in 'mM':
+            raise NotNumbers(f"{what} holds dates in {_column(table, j)}, which are not real "
+                             f"numbers; give them as days since the first, or leave them out")
+        if column.dtype.kind != 'O': continue
+        cells = column.astype(object).reset_index(drop=True)
+        words = cells[[isinstance(v, str) for v in cells]]
+        words = words[pd.to_numeric(words, errors='coerce').isna()]
+        if len(words):
+            raise DecError(f"{what} holds {words.iloc[0]!r:.60} at row {words.index[0]}, "
+                           f"{_column(table, j)}, and words are not real numbers; encode or drop "
+                           f"that column")
+
+def _check_finite(x, table, what):
+    "A `DecError` that names the first cell with NaN or infinity in it"
+    cells = x.data if sparse.issparse(x) else x
+    with np.errstate(invalid='ignore'): total = cells.sum(dtype=np.float64)
+    if np.isfinite(total): return                # one sum, so no table of answers is held in memory
+    bad = np.argwhere(~np.isfinite(cells))
+    if sparse.issparse(x):
+        x = x.tocoo()
+        i, j = x.row[bad[0, 0]], x.col[bad[0, 0]]
+    else: i, j = bad[0]
+    kind = 'NaN' if np.isnan(cells[tuple(bad[0])]) else 'infinity or a number too large for float32'
+    raise DecError(f"{what} contains {kind} at row {i}, {_column(table, j)} ({len(bad)} such "
+                   f"cell(s) in all); remove or fill them before clustering")
+
+# %% ../../nbs/40_reading.ipynb #2e84947a
+def check_x(
+    x, # points: array, list of lists, pandas frame or SciPy sparse matrix, (n, d)
+    what:str='X', # what to call it in an error
+)->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
+    "The points as a float32 matrix, or a `DecError` that names the first bad cell"
+    table = _table(x, what)
+    _check_shape(table.shape, what)
+    _refuse_words(table, what)
+    try:
+        with np.errstate(over='ignore'):
+            out = check_array(table, accept_sparse='csr', dtype=np.float32, order='C',
+                              ensure_all_finite=False)
+    except (ValueError, TypeError) as e:
+        error = NotNumbers if isinstance(e, TypeError) else DecError
+        raise error(f"{what} holds values that are not real numbers ({_reason(e)}); encode them as "
+                    f"numbers first") from e
+    if sparse.issparse(out):
+        out = sparse.csr_matrix(out, copy=True)
+        out.sum_duplicates()                         # SciPy takes a cell in several parts
+    _check_finite(out, table, what)
     return out
 
 # %% ../../nbs/40_reading.ipynb #51340a25
 def check_offset(
-    x, # points as they were given, (n, d)
+    x, # points that `check_x` takes, as they were given, (n, d)
     what:str='X', # what to call it in an error
 ): # DecError if float32 would forget them
     "Does a column with much to say lie where float32 keeps only coarse steps of it?"
-    if hasattr(x, 'iloc'): x = x.iloc[::max(1, len(x)//10_000)]
-    x = _off_torch(_off_frame(x))
-    x = sparse.csr_matrix(x) if sparse.issparse(x) else np.asarray(x)
-    exact = x.dtype == np.float32 or x.dtype.kind in 'fiu' and x.dtype.itemsize <= 2
-    if x.ndim != 2 or 0 in x.shape or x.dtype.kind not in 'fiuO' or exact: return
-    some, at = x[::max(1, x.shape[0]//10_000)], np.arange(x.shape[1])
-    if sparse.issparse(x):                       # a column with zeros in it does not lie far from 0
-        at = np.flatnonzero(np.diff(sparse.csc_matrix(some).indptr) == some.shape[0])
-        some = some[:, at].toarray()
-    try: some = some.astype(np.float64)
-    except (ValueError, TypeError): return                  # no numbers, which check_x complains of
+    x = _table(x, what)
+    if sparse.issparse(x) or getattr(x, 'dtype', None) in (np.float32, np.float16): return
+    some = (x.iloc if hasattr(x, 'iloc') else x)[::max(1, len(x)//10_000)]
+    some = check_array(some, accept_sparse=True, dtype=np.float64, ensure_all_finite=False)
+    if sparse.issparse(some): return                                       # a frame may be sparse
     spread, middle = some.std(0), np.abs(some.mean(0))
-    far = (spread > 1e-3*spread.max(initial=0)) & (middle > 2**18*spread)
-    for j in np.flatnonzero(far)[:1]:
-        raise DecError(f"column {at[j]} of {what} lies about {some[:, j].mean():.6g} and varies by "
-                       f"{spread[j]:.3g} only, of which float32 keeps coarse steps; subtract its "
-                       f"mean, or leave it out")
+    far = (spread > 1e-3*spread.max()) & (middle > 2**18*spread)
+    if far.any():
+        j = far.argmax()
+        raise DecError(f"{_column(x, j)} of {what} lies about {some[:, j].mean():.6g} and varies "
+                       f"by {spread[j]:.3g} only, of which float32 keeps coarse steps; subtract "
+                       f"its mean, or leave it out")
 
 # %% ../../nbs/40_reading.ipynb #8187a27b
 def check_y(
@@ -247,61 +202,77 @@ def check_y(
     "Classes as integers from 0"
     y = np.asarray(y)
     if y.ndim == 2 and 1 in y.shape: y = y.ravel()
-    if y.dtype.kind == 'O' and y.ndim == 1:                    # a column of a mixed data frame, say
-        none = [v is None or isinstance(v, float) and v != v
-                or type(v).__name__ in ('NAType', 'NaTType') for v in y]             # of pandas
-        if any(none):
-            raise DecError(f"y names no class at row {none.index(True)}; fill it in, or leave y "
-                           f"out where classes are unknown")
-        if any(all(isinstance(v, kind) for v in y) for kind in (str, numbers.Real)):
-            y = np.array(y.tolist())
     if y.shape != (n,):
         raise DecError(f"y has shape {y.shape}, but there are {n} points; give one class a point")
-    if y.dtype.kind == 'f' and not np.isfinite(y).all():
-        raise DecError(f"y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}; "
-                       f"leave y out where classes are unknown")
-    if y.dtype.kind not in 'biufUS':
-        raise DecError(f"y holds {y.dtype} values; give numbers or strings")
+    missing = pd.isna(y)
+    if y.dtype.kind == 'O' and not missing.any():
+        for own, kind in ((str, str), (Real, float)):          # a column of a mixed data frame, say
+            if all(isinstance(v, own) for v in y): y = y.astype(kind)
+    if y.dtype.kind == 'f': missing = ~np.isfinite(y)
     if y.dtype.kind in 'US':
         y = np.char.strip(y.astype(str))
-        if (none := np.isin(np.char.lower(y), ('', 'nan'))).any():
-            raise DecError(f"y names no class at row {np.flatnonzero(none)[0]}; fill it in, or "
-                           f"leave y out where classes are unknown")
+        missing = np.isin(np.char.lower(y), ('', 'nan'))
+    if missing.any():
+        raise DecError(f"y names no class at row {missing.argmax()}; fill it in, or leave y out "
+                       f"where classes are unknown")
+    if y.dtype.kind not in 'biufU':
+        raise DecError(f"y holds {y.dtype} values; give numbers or strings")
     return np.unique(y, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 def _class_names(y, codes): # what the source calls them
     first = np.unique(codes, return_index=True)[1]
-    whole = lambda v: str(int(v)) if v.is_integer() else f'{v:g}'
-    return [whole(v) if isinstance(v, float) else str(v).strip()
-            for v in np.asarray(y).ravel()[first].tolist()]
+    names = np.asarray(y).ravel()[first].tolist()
+    whole = [isinstance(v, float) and v.is_integer() for v in names]
+    return [str(int(v) if w else v).strip() for v, w in zip(names, whole)]
+
+# %% ../../nbs/40_reading.ipynb #e7af0eda
+_COLOURS = (1, 3, 4)                                              # grey, RGB, and with transparency
+
+def _as_rows(x): # pictures as rows, and the shape that makes a row a picture again
+    if x.ndim == 4 and x.shape[-1] in _COLOURS and x.shape[1] not in _COLOURS:
+        x = np.moveaxis(x, -1, 1)                                               # colours came last
+    picture = x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS
+    return x.reshape(len(x), math.prod(x.shape[1:])), x.shape[1:] if picture else None
+
+def _check_image_shape(shape, d, what):
+    pixels = all(isinstance(s, int) and s > 0 for s in shape)
+    kind = len(shape) == 2 or len(shape) == 3 and shape[0] in _COLOURS
+    if not (pixels and kind and math.prod(shape) == d):
+        raise DecError(f"{what}: image_shape {shape} does not fit rows of {d} features; give "
+                       f"(height, width) or (colours, height, width) with 1, 3 or 4 colours, or "
+                       f"leave it out")
+
+def _dataset(name, x, y=None, shape=None, what='X'):
+    if x.ndim > 2:
+        x, own = _as_rows(x)
+        shape = shape or own
+    points = check_x(x, what)
+    check_offset(x, what)
+    if shape is not None: _check_image_shape(shape, points.shape[1], what)
+    if y is None: return Dataset(name, points, image_shape=shape)
+    codes = check_y(y, points.shape[0])
+    return Dataset(name, points, codes, shape, classes=_class_names(y, codes))
 
 # %% ../../nbs/40_reading.ipynb #35d01ec6
+_CSR = ('data', 'indices', 'indptr', 'shape')
+
 def _read_npz(path):
-    with np.load(path, allow_pickle=False) as f:
-        keys = set(f.files)
-        if 'x' in keys: x = f['x']
-        elif 'format' in keys and f['format'].item() != b'csr':
-            x = sparse.load_npz(path)
-            # an index beyond the shape would be a crash in C
-            if hasattr(x, 'check_format'): x.check_format(full_check=True)
-            x = x.tocsr()
-        elif {'data', 'indices', 'indptr', 'shape'} <= keys:
-            data, indices, indptr = f['data'], f['indices'], f['indptr']
-            if (indices.dtype.kind not in 'iu' or indptr.dtype.kind not in 'iu'
-                or indptr[-1] != len(data)):
-                raise ValueError('indices or indptr do not fit data')
-            x = sparse.csr_matrix((data, indices, indptr), shape=tuple(int(s) for s in f['shape']))
-            x.check_format(full_check=True)
-        else:
-            raise DecError(f"{path} has arrays {sorted(keys)}; it needs x, or data, indices, "
-                           f"indptr and shape")
-        y = f['y'] if 'y' in keys else None
-        shape = tuple(np.atleast_1d(f['image_shape']).tolist()) if 'image_shape' in keys else None
-    return x, y, shape
+    with np.load(path, allow_pickle=False) as f: arrays = {k: f[k] for k in f.files}
+    if arrays.get('format', b'csr') != b'csr':
+        raise DecError(f"{path} holds a sparse matrix that is not CSR; save x.tocsr() instead")
+    if 'x' in arrays: x = arrays['x']
+    elif all(k in arrays for k in _CSR):
+        *cells, shape = (arrays[k] for k in _CSR)
+        x = sparse.csr_matrix(tuple(cells), shape=tuple(shape.tolist()))
+        x.check_format(full_check=True)
+    else:
+        raise DecError(f"{path} has arrays {sorted(arrays)}; it needs x, or data, indices, indptr "
+                       f"and shape")
+    shape = arrays.get('image_shape')
+    return x, arrays.get('y'), None if shape is None else tuple(np.atleast_1d(shape).tolist())
 
 # %% ../../nbs/40_reading.ipynb #e7eca2cf
-# bytes: an .npy file beyond that stays on disk, and pages of it are read as they are needed
-IN_MEMORY = 2**30
+IN_MEMORY = 2**30 # bytes: an .npy file beyond that stays on disk
 
 def on_disk(
     x, # array
@@ -323,346 +294,103 @@ def _read_npy(path):
     if not isinstance(x, np.ndarray):
         raise DecError(f"{path} is an .npz archive under another name; rename it to .npz")
     if on_disk(x) and not (x.dtype == np.float32 and x.flags.c_contiguous):
-        how = '' if x.flags.c_contiguous else ', column by column,'
-        warnings.warn(f'{path} holds {x.dtype}{how} and has to be copied into memory; saved as '
-                      f'float32, row by row, it could stay on disk')
+        warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory; saved as float32, '
+                      f'row by row, it could stay on disk')
     return x, None, None
 
 # %% ../../nbs/40_reading.ipynb #c4418d93
 _LABELS = ('y', 'label', 'labels', 'class', 'classes', 'target')
 
-def _is_number(s):
-    try: float(s)
-    except ValueError: return False
-    return '_' not in s                         # Python reads 2020_01 as 202001; people do not
-
 def _header(first, path):
     "The names of the columns, or None where the first line is a point"
-    numbers = [c.strip() for c in first if _is_number(c)]
-    counted = [[str(i) for i in range(a, a + len(numbers))] for a in (0, 1)]
+    values = pd.to_numeric(pd.Series(first), errors='coerce')
+    numbers = values.dropna().tolist()
     if len(numbers) == len(first):
-        if len(first) > 2 and numbers == counted[0]:
-            raise DecError(f"{path}: the first line counts from 0 to {numbers[-1]}, as pandas "
-                           f"numbers columns; leave it out (to_csv with header=False), or put "
-                           f"names there")
+        counts = len(first) > 2 and (values.diff()[1:] == 1).all()
+        if counts and numbers[0] == 0:
+            raise DecError(f"{path}: the first line counts from 0, as pandas numbers columns; "
+                           f"leave it out (to_csv with header=False), or put names there")
+        if counts:
+            warnings.warn(f"{path}: the first line, {first[0]} to {first[-1]}, is read as a point; "
+                          f"if it names the columns, leave it out, or put words there")
         return None
     if other := re.search('[;\t]', ''.join(first)):
         raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between "
                        f"cells and points in numbers")
-    if numbers and numbers not in counted:                                 # columns may be numbered
-        j = next(j for j, c in enumerate(first) if not _is_number(c))
+    numbered = [list(range(a, a + len(numbers))) for a in (0, 1)]           # 0, 1, 2, label
+    if numbers and numbers not in numbered:
+        j = values.isna().argmax()
         raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is not a number, "
                        f"though other cells there are; mend it, or put a line of names above")
+    if not first[0].strip() or first[0].startswith('Unnamed:'):
+        raise DecError(f"{path}: the first column has no name, as where pandas writes its index; "
+                       f"save with index=False, or name the column if it is a feature")
     return first
 
-# a feature that happens to be called y would pass for classes
-def _check_classes(cells, name, path):
-    numbers = [float(c) for c in cells if _is_number(c)]
-    fractions = len(numbers) == len(cells) and not all(v.is_integer() for v in numbers)
-    if fractions or len(cells) > 20 and len(set(cells)) == len(cells):
+# %% ../../nbs/40_reading.ipynb #76e781a2
+def _class_column(names, path): # its number, or None
+    low = [n.strip().lower() for n in names]
+    found = [j for j, n in enumerate(low) if n in _LABELS and not (n == 'y' and 'x' in low)]
+    if len(found) > 1:
+        raise DecError(f"{path}: columns {names[found[0]]!r} and {names[found[1]]!r} could both be "
+                       f"the classes, which are not features; drop one of them")
+    return found[0] if found else None
+
+def _check_classes(y, name, path): # a feature that happens to be called y would pass for classes
+    fractions = y.dtype.kind == 'f' and (y.dropna() % 1 != 0).any()
+    if fractions or len(y) > 20 and y.is_unique:
         raise DecError(f"{path}: column {name!r} would be taken for classes, but its cells are "
                        f"none (fractions, or another one in every row); give the column another "
                        f"name if it is a feature, else drop it")
 
-# %% ../../nbs/40_reading.ipynb #76e781a2
-def _numbers(row, i, keep, head, path): # the cells of data row i that are features
-    cells = [row[j] for j in keep]
-    try:
-        if '_' not in ''.join(cells): return [float(c) for c in cells]
-    except ValueError: pass
-    j = next(j for j in keep if not _is_number(row[j]))
-    if not row[j].strip():
-        raise DecError(f"{path}: the cell at data row {i}, column {j} ({head[j]}) is empty; fill "
-                       f"it, or leave out the row or the column")
-    raise DecError(f"{path}: {row[j]!r} at data row {i}, column {j} ({head[j]}) is not a number; "
-                   f"encode or drop that column")
-
-def _check_first(first, x, path): # a point that counts up, or is far from all others: years, say
-    counts = len(first) > 2 and (x[0] % 1 == 0).all() and (np.diff(x[0]) == 1).all()
-    far = (len(first) > 1 and len(x) > 4
-           and (abs(x[0] - x[1:].mean(0)) > 2*np.ptp(x[1:], 0)).all())
-    if counts or far:
-        warnings.warn(f"{path}: the first line, {first[0].strip()} to {first[-1].strip()}, is read "
-                      f"as a point; if it names the columns, leave it out, or put words there")
+def _features(table, path, classes): # and the classes, and the names of the features
+    names = [*table.columns]
+    at = _class_column(names, path)
+    if at is None: return table, None, None, names
+    x, y = table.iloc[:, [j for j in range(len(names)) if j != at]], None
+    if classes:
+        y = table.iloc[:, at]
+        _check_classes(y, names[at], path)
+    return x, y, None, [*x.columns]
 
 # %% ../../nbs/40_reading.ipynb #a2e189a0
 def _read_csv(path, classes=True):
-    with open(path, newline='', encoding='utf-8-sig') as f:
-        rows = (r for r in csv.reader(f) if r)
-        if not (first := next(rows, None)):
-            raise DecError(f"{path} is empty; it needs one row of numbers a point")
-        names = _header(first, path)
-        head = names or [str(j) for j in range(len(first))]
-        low = [h.strip().lower() for h in head]
-        at, *others = [j for j, h in enumerate(low)         # y beside x is a coordinate, no class
-                       if h in _LABELS and not (h == 'y' and 'x' in low)] or [None]
-        if others:
-            raise DecError(f"{path}: columns {head[at]!r} and {head[others[0]]!r} could both be "
-                           f"the classes, which are not features; drop one of them")
-        keep, x, y = [j for j in range(len(head)) if j != at], array('d'), []
-        if not keep:
-            raise DecError(f"{path} has no column but {head[at]!r}, which is taken for classes; "
-                           f"give it features")
-        for i, r in enumerate(rows if names else chain([first], rows)):
-            if len(r) != len(head):
-                raise DecError(f"{path}: data row {i} has {len(r)} cells, the first line has "
-                               f"{len(head)}; mend that row")
-            x.extend(_numbers(r, i, keep, head, path))
-            if at is not None: y.append(r[at])
-    x = np.frombuffer(x).reshape(-1, len(keep)) if x else np.empty((0, len(keep)))
-    for i, k in np.argwhere(~np.isfinite(x))[:1]:
-        raise DecError(f"{path} contains {'NaN' if np.isnan(x[i, k]) else 'infinity'} at row {i}, "
-                       f"column {keep[k]} ({head[keep[k]]}); remove or fill it before clustering")
-    if (names and keep[:1] == [0] and (not names[0].strip() or names[0].startswith('Unnamed:'))
-        and len(np.unique(x[:, 0])) == len(x) and not (x[:, 0] % 1).any()):
-        raise DecError(f"{path}: the first column has no name and another whole number in every "
-                       f"row, as pandas writes its index; save with index=False, or name the "
-                       f"column if it is a feature")
-    if not names: _check_first(first, x, path)
-    if at is None or not classes: return x, None, None, names and [names[j] for j in keep]
-    _check_classes(y, head[at], path)
-    return (x, np.array([float(c) for c in y] if all(map(_is_number, y)) else y), None,
-            names and [names[j] for j in keep])
+    how = dict(header=None, keep_default_na=False, encoding='utf-8-sig')
+    try: first = pd.read_csv(path, nrows=1, dtype=str, **how).iloc[0].tolist()
+    except pd.errors.EmptyDataError as e:
+        raise DecError(f"{path} is empty; it needs one row of numbers a point") from e
+    names = _header(first, path)
+    table = pd.read_csv(path, skiprows=1 if names else 0, na_values=['', 'nan', 'NaN'],
+                        low_memory=False, **how)
+    if not names: return table, None, None
+    table.columns = names
+    return _features(table, path, classes)
+
+def _read_parquet(path, classes=True):
+    try: table = pd.read_parquet(path)
+    except ImportError as e:
+        raise DecError(f"{path} is read by pyarrow; run pip install pyarrow, or save the table as "
+                       f".csv") from e
+    return _features(table, path, classes)
 
 # %% ../../nbs/40_reading.ipynb #4499b208
-_READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv}
+_TABLES = {'.csv': _read_csv, '.parquet': _read_parquet} # with names, and perhaps with classes
+_READERS = {'.npz': _read_npz, '.npy': _read_npy, **_TABLES}
 
 def _read_file(path, classes=True):
+    kinds, kind = ', '.join(_READERS), path.suffix.lower()
     if os.path.isdir(path):
-        raise DecError(f"{str(path)[:300]} is a folder; give a {', '.join(_READERS)} file")
+        raise DecError(f"{str(path)[:300]} is a folder; give a {kinds} file")
     if not os.path.isfile(path):
         raise DecError(f"there is no file {str(path)[:300]}; check the path")
-    if path.suffix.lower() not in _READERS:
-        raise DecError(f"{path} is not a {', '.join(_READERS)} file; save the table as one "
-                       f"of these")
-    read = _READERS[path.suffix.lower()]
-    if read is _read_csv: read = partial(_read_csv, classes=classes)
-    try: x, y, shape, *names = read(path)
+    if kind not in _READERS:
+        raise DecError(f"{path} is not a {kinds} file; save the table as one of these")
+    try: x, y, shape, *names = _READERS[kind](path, *([classes] if kind in _TABLES else []))
     except DecError: raise
     except UnicodeDecodeError as e:
         raise DecError(f"{path} is not text in UTF-8 (byte {e.start}); save it as UTF-8") from e
     except Exception as e:
-        raise DecError(f"{path} cannot be read as {path.suffix} ({type(e).__name__}: {e}); it is "
-                       f"damaged, incomplete or of another kind") from e
-    # no file passes for a benchmark
-    name = path.stem if path.stem not in _LOADERS else f'{path.stem}-file'
-    return replace(_dataset(name, x, y, shape, str(path)), names=names[0] if names else None)
-
-# %% ../../nbs/40_reading.ipynb #e7af0eda
-_COLOURS = (1, 3, 4)                                              # grey, RGB, and with transparency
-
-def _dataset(name, x, y=None, shape=None, what='X'):
-    # colours came last
-    if (not sparse.issparse(x) and x.ndim == 4 and x.shape[-1] in _COLOURS
-        and x.shape[1] not in _COLOURS):
-        x = np.moveaxis(x, -1, 1)
-    if not sparse.issparse(x) and x.ndim > 2:
-        x, shape = x.reshape(len(x), math.prod(x.shape[1:])), shape or (
-            x.shape[1:] if x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS else None)
-    check_offset(x, what)
-    x = check_x(x, what)
-    if shape is not None and not ((len(shape) == 2 or len(shape) == 3 and shape[0] in _COLOURS)
-                                  and all(isinstance(s, (int, np.integer)) and s > 0 for s in shape)
-                                  and math.prod(map(int, shape)) == x.shape[1]):
-        raise DecError(f"{what}: image_shape {tuple(shape)} does not fit rows of {x.shape[1]} "
-                       f"features; give (height, width) or (colours, height, width) with 1, 3 or 4 "
-                       f"colours, or leave it out")
-    codes = None if y is None else check_y(y, x.shape[0])
-    return Dataset(name, x, codes, shape and tuple(map(int, shape)),
-                   classes=None if y is None else _class_names(y, codes))
-
-# %% ../../nbs/40_reading.ipynb #d91cf463
-def _roots(root):
-    first = root or os.environ.get('DEC_TUTORIAL_DATA')
-    try: cache = [Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'dec_tutorial']
-    except RuntimeError: cache = []                                        # a user without a home
-    if not (first or cache):
-        raise DecError("there is no home folder to keep data in; name a folder with root=… or "
-                       "DEC_TUTORIAL_DATA")
-    return [*([_user_path(first)] if first else []), *cache]
-
-def _download_root(roots):
-    for r in roots:
-        try: r.mkdir(parents=True, exist_ok=True)
-        except OSError: continue
-        if os.access(r, os.W_OK): return r
-    raise DecError(f"none of {', '.join(map(str, roots))} can be written to; name a folder with "
-                   f"root=… or DEC_TUTORIAL_DATA")
-
-# %% ../../nbs/40_reading.ipynb #07d2db26
-_N_TRAIN = {'mnist': 60_000, 'fashion': 60_000, 'usps': 7_291, 'stl10': 5_000}
-_PLACE = {'mnist': 'the four idx files in MNIST/raw',
-          'fashion': 'the four idx files in FashionMNIST/raw',
-          'usps': 'usps.npz, or usps.bz2 and usps.t.bz2',
-          'stl10': 'the folder stl10_binary', 'stl10_hog': 'the folder stl10_binary',
-          'coil20': 'coil20.npz, or coil-20-proc.zip',
-          'rcv1': "rcv1.npz, or scikit-learn's folder RCV1",
-          'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
-
-def _fetch(name, get, roots, download):
-    """Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can
-    be written"""
-    for r in roots:
-        try: return get(r, False)
-        except (FileNotFoundError, PermissionError): continue
-        except DecError: raise
-        except ImportError as e:
-            raise DecError(f"{name} is read by torchvision, and that cannot be imported here "
-                           f"({e}); install one that fits your PyTorch") from e
-        except Exception as e:
-            # torchvision's way to say that a file is missing
-            if isinstance(e, RuntimeError) and 'Dataset not found' in str(e): continue
-            raise DecError(f"the {name} files in {r} are damaged ({type(e).__name__}: "
-                           f"{str(e).splitlines()[0] if str(e) else e!r}); delete them and try "
-                           f"again") from e
-    put = (f"put {_PLACE[name]} into {roots[0]}, or name another folder with root=… or "
-           f"DEC_TUTORIAL_DATA")
-    if not download:
-        raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and download is off; "
-                       f"{put}")
-    try: return get(_download_root(roots), True)
-    except DecError: raise
-    except Exception as e:
-        raise DecError(f"{name} is not in {' or '.join(map(str, roots))}, and downloading it "
-                       f"failed ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else e!r}); "
-                       f"{put}") from e
-
-# %% ../../nbs/40_reading.ipynb #9ec3cdec
-def _torchvision(cls, train, test, shape=None):
-    def get(root, download):
-        from torchvision import datasets
-        parts = [getattr(datasets, cls)(str(root), **kw, download=download) for kw in (train, test)]
-        x = np.concatenate([np.asarray(p.data) for p in parts])
-        y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels)
-                            for p in parts])
-        return np.divide(x, 255, dtype=np.float32), y, shape or x.shape[1:]
-    return get
-
-_mnist = _torchvision('MNIST', dict(train=True), dict(train=False))
-_fashion = _torchvision('FashionMNIST', dict(train=True), dict(train=False))
-_usps_tv = _torchvision('USPS', dict(train=True), dict(train=False))
-_stl10 = _torchvision('STL10', dict(split='train'), dict(split='test'))
-
-# %% ../../nbs/40_reading.ipynb #c53b2f9b
-def hog_colour(
-    image:np.ndarray, # (96, 96, 3), bytes
-)->np.ndarray: # (1428,)
-    """HOG and a coarse colour map of a picture (paper: section 4.1)
-
-    The authors' 1428 numbers, but for two steps of scikit-image's HOG (page 40)."""
-    try: from skimage import color, feature
-    except ImportError as e:
-        raise DecError("the features of STL-10 need scikit-image; run pip install "
-                       "dec-tutorial[stl10]") from e
-    # (11, 11, 2, 2, 9)
-    b = feature.hog(image, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2),
-                    feature_vector=False, channel_axis=-1)
-    # each inner cell in its four blocks
-    four = np.stack([b[1:, 1:, 0, 0], b[1:, :-1, 0, 1], b[:-1, 1:, 1, 0], b[:-1, :-1, 1, 1]])
-    # (10, 10, 13)
-    cells = np.concatenate([.5*four.sum(0), .2357*np.moveaxis(four.sum(-1), 0, -1)], -1)
-    colour = color.rgb2ycbcr(image).reshape(8, 12, 8, 12, 3).mean((1, 3))[..., [2, 1]]
-    return np.concatenate([(cells.ravel() - .2)*10, (colour.ravel() - 128)/10]).astype(np.float32)
-
-# %% ../../nbs/40_reading.ipynb #dc766aba
-def _stl10_hog(root, download):
-    path = root/'stl10_hog.npz'                                     # what was computed once is kept
-    if path.exists():
-        with np.load(path, allow_pickle=False) as f: return f['x'], f['y'], None, f['more']
-    hog_colour(np.zeros((96, 96, 3), np.uint8))      # what is missing is told before any download
-    from torchvision.datasets import STL10
-    parts = {s: STL10(str(root), split=s, download=download)
-             for s in ('train', 'test', 'unlabeled')}
-    x = {s: np.stack([hog_colour(np.moveaxis(img, 0, -1))
-                      for img in tqdm(p.data, desc=f'features of STL-10, {s}', leave=False,
-                                      disable=bool(os.environ.get('IN_TEST')))])
-         for s, p in parts.items()}
-    x, y, more = (np.concatenate([x['train'], x['test']]),
-                  np.concatenate([parts['train'].labels, parts['test'].labels]), x['unlabeled'])
-    if os.access(root, os.W_OK):
-        with atomic_path(path) as tmp, open(tmp, 'wb') as f: np.savez(f, x=x, y=y, more=more)
-    return x, y, None, more
-
-# %% ../../nbs/40_reading.ipynb #43cf1ee5
-def _usps(root, download):
-    return _read_npz(root/'usps.npz') if (root/'usps.npz').exists() else _usps_tv(root, download)
-
-_COIL = 'https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip'
-
-def _coil20(root, download):
-    if (root/'coil20.npz').exists(): return _read_npz(root/'coil20.npz')
-    path = root/'coil-20-proc.zip'
-    if download and not path.exists():
-        with urllib.request.urlopen(_COIL, timeout=60) as r: raw = r.read()
-        with atomic_path(path) as tmp: tmp.write_bytes(raw)
-    return _coil20_zip(path)
-
-def _coil20_zip(path):
-    "Pictures objI__J.png of a COIL-20 zip, by object I, then pose J, each 4 × 4 block averaged"
-    from PIL import Image
-    with zipfile.ZipFile(path) as z:
-        found = sorted((int(m[1]), int(m[2]), f) for f in z.namelist()
-                       if (m := re.search(r'obj(\d+)__(\d+)\.png$', f)))
-        if not found: raise ValueError('no pictures named objI__J.png inside')
-        x = np.stack([np.asarray(Image.open(io.BytesIO(z.read(f))).convert('L'), dtype=np.float32)
-                      for *_, f in found])/255
-    n, h, w = x.shape
-    return (x.reshape(n, h//4, 4, w//4, 4).mean((2, 4)), np.array([i for i, *_ in found]),
-            (h//4, w//4))
-
-# %% ../../nbs/40_reading.ipynb #e1ba6059
-_ROOTS = ('CCAT', 'ECAT', 'GCAT', 'MCAT')
-
-def _one_root(bunch, terms=2000):
-    """Documents of `fetch_rcv1` with exactly one root topic, on the most frequent terms, at unit
-    length"""
-    topic = bunch.target[:, [list(bunch.target_names).index(r) for r in _ROOTS]].toarray()
-    x, topic = bunch.data[topic.sum(1) == 1], topic[topic.sum(1) == 1].argmax(1)
-    x = x[:, np.sort(np.argsort(-x.getnnz(0), kind='stable')[:terms])].tocsr()
-    some = x.getnnz(1) > 0                                 # a document may hold none of these terms
-    return normalize(x[some]), np.array(_ROOTS)[topic[some]]
-
-def _rcv1(name, n=None): # all documents, or n at random
-    def get(root, download):
-        if (root/f'{name}.npz').exists(): return _read_npz(root/f'{name}.npz')
-        from sklearn.datasets import fetch_rcv1
-        x, y = _one_root(fetch_rcv1(data_home=str(root), download_if_missing=download))
-        pick = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:n])
-        return x[pick], y[pick], None
-    return get
-
-# %% ../../nbs/40_reading.ipynb #2e7c0c71
-def _digits(root, download):
-    from sklearn.datasets import load_digits
-    d = load_digits()
-    return d.data/16, d.target, (8, 8)
-
-_LOADERS = {'digits': _digits, 'mnist': _mnist, 'fashion': _fashion, 'usps': _usps, 'stl10': _stl10,
-            'stl10_hog': _stl10_hog, 'coil20': _coil20, 'rcv1': _rcv1('rcv1'),
-            'rcv1_10k': _rcv1('rcv1_10k', 10_000)}
-
-# %% ../../nbs/40_reading.ipynb #9f11d758
-def load_data(
-    # digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or the path of a .npz,
-    # .npy or .csv file
-    name_or_path:str='digits',
-    # folder to look in first; else the environment variable DEC_TUTORIAL_DATA, else
-    # ~/.cache/dec_tutorial
-    root:str|None=None,
-    download:bool=True, # fetch a benchmark that is not there?
-    classes:bool=True, # False: the column of classes in a CSV is left unread
-)->Dataset: # values as the source has them; pixels in [0, 1]
-    "Load a benchmark by its name, or your own table by its path"
-    name = str(name_or_path)
-    if name in _LOADERS:
-        get = _LOADERS[name]
-        x, y, shape, *more = (get(None, False) if name == 'digits'
-                              else _fetch(name, get, _roots(root), download))
-        return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name),
-                       more=more[0] if more else None)
-    if Path(name).suffix or os.sep in name or os.path.exists(name):
-        return _read_file(_user_path(name), classes)
-    near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.65)
-    hint = f"did you mean {near[0]!r}? Known" if near else 'known'
-    raise DecError(f"no data set is called {name[:300]!r}; {hint} are {', '.join(_LOADERS)}, "
-                   f"and paths of {', '.join(_READERS)} files")
+        raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); it is damaged, incomplete "
+                       f"or of another kind") from e
+    ds = _dataset(path.stem, x, y, shape, str(path))
+    return replace(ds, names=names[0] if names else None)

@@ -10,7 +10,6 @@ import gc, os
 from datetime import timedelta
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import import_module
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from .reading import DecError
@@ -18,7 +17,7 @@ from .reading import DecError
 # %% ../../nbs/32_scaling_out.ipynb #ad1e5ea1
 # DistributedDataParallel needs this. It has to be imported before there is a process group: its
 # default arguments would keep the group and its threads to the end of Python, which then may crash
-if dist.is_available(): import_module('torch.distributed.nn')
+if dist.is_available(): import torch.distributed.nn
 
 _joined = ContextVar('joined', default=False)       # in a block of `workers`? Each thread its own
 _apart = ContextVar('apart', default=False)                            # inside a block of `apart`?
@@ -35,23 +34,27 @@ def worker()->tuple: # its number, from 0, and how many there are
     return (dist.get_rank(), dist.get_world_size()) if _joined.get() else (0, 1)
 
 # %% ../../nbs/32_scaling_out.ipynb #ed795261
+def _meet(device):
+    "Join the others; they may wait long for k-means of the first, and torchrun ends what is dead"
+    gpu = torch.device(device).type == 'cuda'
+    if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
+    patience = dict(timeout=timedelta(days=7)) if 'TORCHELASTIC_RUN_ID' in os.environ else {}
+    try: dist.init_process_group('nccl' if gpu else 'gloo', **patience)
+    except ValueError as e:
+        raise DecError(f"RANK and WORLD_SIZE are set here, but the workers cannot meet ({e}); "
+                       f"start them with torchrun, or unset both") from e
+
 @contextmanager
 def workers(
     device='cpu', # 'cpu': they talk through gloo; a GPU: through NCCL
 ):
     "Join the processes that `torchrun` started, for a block; without `torchrun`, nothing happens"
-    only = 'RANK' not in os.environ or int(os.environ.get('WORLD_SIZE', 1)) == 1
+    several = 'RANK' in os.environ and int(os.environ.get('WORLD_SIZE', 1)) > 1
     there = dist.is_available() and dist.is_initialized()       # by the caller, who also ends it
-    if _joined.get() or _apart.get() or only and not there: yield; return
-    gpu = torch.device(device).type == 'cuda' and not there
-    if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
-    try:
-        # others may wait long for k-means of the first; torchrun ends a job in which one is dead
-        patient = ({'timeout': timedelta(days=7)} if 'TORCHELASTIC_RUN_ID' in os.environ else {})
-        if not there: dist.init_process_group('nccl' if gpu else 'gloo', **patient)
-    except ValueError as e:
-        raise DecError(f"RANK and WORLD_SIZE are set here, but the workers cannot meet ({e}); "
-                       f"start them with torchrun, or unset both") from e
+    if _joined.get() or _apart.get() or not (several or there):
+        yield
+        return
+    if not there: _meet(device)
     _joined.set(True)
     try: yield
     except RuntimeError as e:
@@ -84,8 +87,8 @@ def alike(
     return all(g == what for g in got)
 
 # %% ../../nbs/32_scaling_out.ipynb #4953f060
-# a loss function and what it trains, as the module that DistributedDataParallel wants
 class _Loss(nn.Module):
+    "A loss function and what it trains, as the module that DistributedDataParallel wants"
     def __init__(self, func, params):
         super().__init__()
         self.func, self.params = func, nn.ParameterList(params)

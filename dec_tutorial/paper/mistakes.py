@@ -5,21 +5,23 @@
 # %% auto #0
 __all__ = ['EXPONENT', 'BATCH_TARGET', 'CHASING', 'NO_PARAMETER', 'DROPOUT', 'BEST_EPOCH', 'SKIPPED', 'PURITY', 'FRESH', 'MEAN',
            'INVERTED', 'UNUSED', 'SCALES', 'RELU_CODE', 'RELU_DATA', 'RAGGED', 'MISTAKES', 'squared_kernel',
-           'chasing_loss', 'noisy_loss', 'skipping_accuracy', 'mean_loss', 'ragged_start']
+           'chasing_loss', 'noisy_loss', 'snapshots', 'best_epoch', 'best_accuracy', 'skipping_accuracy', 'skipping',
+           'called_accuracy', 'fresh_kmeans', 'mean_loss', 'bare_points', 'relu_network', 'trained_with_relu',
+           'ragged_start']
 
 # %% ../../nbs/15_mistakes.ipynb #12812a4c
-import math
 from dataclasses import replace
+from functools import partial
 import torch, torch.nn as nn
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from ..checkpoint import Checkpoint
 from ..inside.machine import pick_device, precision
-from ..training import Rows
-from ..sae import AutoEncoder, dropout
+from ..training import Diverged, Rows
+from ..sae import AutoEncoder, _attempt, dropout
 from ..kl import kl_loss, kmeans_start
-from ..dec import DEC
 from ..evaluation import Snapshots, cluster_accuracy, contingency, purity
-from .ablations import Made, Variant, batch_target_loss
+from .ablations import Variant, batch_target_loss, plain
 
 # %% ../../nbs/15_mistakes.ipynb #aab8db0e
 def squared_kernel(z, mu, alpha):
@@ -28,10 +30,10 @@ def squared_kernel(z, mu, alpha):
     q = (1/(1 + d2/alpha)) ** (alpha + 1.0) / 2.0
     return (q/q.sum(1, keepdim=True)).to(z.dtype)
 
-EXPONENT = Variant('formula', 'kernel exponent', dict(assign=squared_kernel))
+EXPONENT = Variant('formula', 'kernel exponent', replace(plain, assign=squared_kernel))
 
 # %% ../../nbs/15_mistakes.ipynb #00426115
-BATCH_TARGET = Variant('formula', 'f from the mini-batch', dict(loss=batch_target_loss))
+BATCH_TARGET = Variant('formula', 'f from the mini-batch', replace(plain, loss=batch_target_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #ad093390
 def chasing_loss(batch):
@@ -39,79 +41,90 @@ def chasing_loss(batch):
     w = batch.q**2/batch.q.sum(0)
     return kl_loss(w/w.sum(1, keepdim=True), batch.q)
 
-CHASING = Variant('formula', 'target not detached', dict(loss=chasing_loss))
+CHASING = Variant('formula', 'target not detached', replace(plain, loss=chasing_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #322e8872
-NO_PARAMETER = Variant('training', 'centroids never trained', dict(train_centroids=False))
+NO_PARAMETER = Variant('training', 'centroids never trained', replace(plain, train_centroids=False))
 
 # %% ../../nbs/15_mistakes.ipynb #eded55bf
 def noisy_loss(batch):
     "Wrong: the dropout of pretraining is left on"
     return kl_loss(batch.p, batch.layer(batch.encoder(dropout(batch.x, .2))))
 
-DROPOUT = Variant('training', 'dropout in the KL phase', dict(loss=noisy_loss))
+DROPOUT = Variant('training', 'dropout in the KL phase', replace(plain, loss=noisy_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #dcc79921
-def _best(dec, ds):
-    return max([c for _, c, _ in dec.callbacks_[0].kept] + [dec.labels_],
-               key=lambda c: cluster_accuracy(ds.y, c))
+def snapshots(dec, x): return Snapshots()
 
-BEST_EPOCH = Variant('evaluation', 'best epoch', callbacks=lambda dec, x: [Snapshots()],
-                     reported=lambda dec, ds: cluster_accuracy(ds.y, _best(dec, ds)))
+def best_epoch(dec, ds):
+    "Wrong: the clusters with the highest accuracy of all refreshes"
+    seen = [clusters for _, clusters, _ in dec.callbacks_[0].kept] + [dec.labels_]
+    return max(seen, key=partial(cluster_accuracy, ds.y))
+
+def best_accuracy(dec, ds): return cluster_accuracy(ds.y, best_epoch(dec, ds))
+
+BEST_EPOCH = Variant('evaluation', 'best epoch', replace(plain, callbacks=(snapshots,)),
+                     reported=best_accuracy)
 
 # %% ../../nbs/15_mistakes.ipynb #9f9b1bbe
 def skipping_accuracy(y, c):
     "Wrong: the last pair of cluster and class is not counted"
-    from scipy.optimize import linear_sum_assignment
     w = contingency(y, c)
     pairs = list(zip(*linear_sum_assignment(w, maximize=True)))
     return sum(w[i, j] for i, j in pairs[:len(pairs) - 1])/len(y)
 
-SKIPPED = Variant('evaluation', 'accuracy without the last class',
-                  reported=lambda dec, ds: skipping_accuracy(ds.y, dec.labels_))
-PURITY = Variant('evaluation', 'purity called accuracy',
-                 reported=lambda dec, ds: purity(ds.y, dec.labels_))
+def skipping(dec, ds): return skipping_accuracy(ds.y, dec.labels_)
+def called_accuracy(dec, ds): return purity(ds.y, dec.labels_)
+
+SKIPPED = Variant('evaluation', 'accuracy without the last class', reported=skipping)
+PURITY = Variant('evaluation', 'purity called accuracy', reported=called_accuracy)
 
 # %% ../../nbs/15_mistakes.ipynb #e97f2eca
-FRESH = Variant('evaluation', 'labels from a fresh k-means',
-                labels=lambda dec, ds: KMeans(ds.n_classes, n_init=20,
-                                              random_state=0).fit_predict(dec.transform(ds.x)))
+def fresh_kmeans(dec, ds):
+    "Wrong: k-means has the last word"
+    return KMeans(ds.n_classes, n_init=20, random_state=0).fit_predict(dec.transform(ds.x))
+
+FRESH = Variant('evaluation', 'labels from a fresh k-means', labels=fresh_kmeans)
 
 # %% ../../nbs/15_mistakes.ipynb #25bb1db2
 def mean_loss(batch):
     "Wrong: what `reduction='mean'` does, an average over points and clusters"
     return nn.functional.kl_div(batch.q.log(), batch.p, reduction='none').mean()
 
-MEAN = Variant('formula', 'KL averaged over clusters', dict(loss=mean_loss))
+MEAN = Variant('formula', 'KL averaged over clusters', replace(plain, loss=mean_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #ecc0ed8e
 # any change is below 1: the end at the first refresh
-INVERTED = Variant('training', 'stopping rule inverted', dict(tol=1.))
-UNUSED = Variant('training', 'tol never used', dict(tol=0.))
+INVERTED = Variant('training', 'stopping rule inverted', change=dict(tol=1.))
+UNUSED = Variant('training', 'tol never used', change=dict(tol=0.))
 
 # %% ../../nbs/15_mistakes.ipynb #9410077f
-SCALES = Variant('data', 'clustered on another scale',
-                 dict(autoencoder=Made(lambda begun, ds, seed: begun.autoencoder_),
-                      recipe=Made(lambda begun, ds, seed: replace(begun.recipe_, scale='none'))))
+def bare_points(begun, x):
+    "Wrong: the autoencoder has learned on another scale"
+    return dict(autoencoder=begun.autoencoder_, recipe=replace(begun.recipe_, scale='none'))
+
+SCALES = Variant('data', 'clustered on another scale', prepare=bare_points)
 
 # %% ../../nbs/15_mistakes.ipynb #32e30283
-def _with_relu(end):
-    def network(*args):
-        ae = AutoEncoder(*args)
-        getattr(ae, end).append(nn.ReLU())
-        return ae
-    def train(begun, ds, seed):
-        dec = DEC(**begun.get_params() | dict(network=network, checkpoint=None))
-        rows = Rows(ds.x, begun.scale_, pick_device(dec.device))
-        with precision(dec.precision, rows.device):
-            ae, _, behind, why = dec._attempt(rows, begun.recipe_, seed, Checkpoint(), 1)
-        if behind == math.inf: raise why
-        return ae
-    return Made(train)
+def relu_network(end, *shape): # end: 'encoder' or 'decoder'
+    ae = AutoEncoder(*shape)
+    getattr(ae, end).append(nn.ReLU())
+    return ae
 
-RELU_CODE = Variant('network', 'ReLU on the embedding', dict(autoencoder=_with_relu('encoder')))
+def trained_with_relu(end, begun, x):
+    "Wrong: an autoencoder that cannot say anything negative; at the recipe's own rate"
+    rows, make = Rows(x, begun.scale_, pick_device(begun.device)), partial(relu_network, end)
+    with precision(begun.precision, rows.device):
+        got = _attempt(make, rows, begun.recipe_, begun.seed_, rate=1, ck=Checkpoint(), augment=None)
+    if got['behind'] == float('inf'): raise Diverged(got['why'])
+    ae = make(rows.d, begun.recipe_.dims, begun.recipe_.init, begun.seed_)
+    ae.load_state_dict(got['weights'])
+    return dict(autoencoder=ae)
+
+RELU_CODE = Variant('network', 'ReLU on the embedding',
+                    prepare=partial(trained_with_relu, 'encoder'))
 RELU_DATA = Variant('network', 'ReLU on the reconstruction',
-                    dict(autoencoder=_with_relu('decoder')))
+                    prepare=partial(trained_with_relu, 'decoder'))
 
 # %% ../../nbs/15_mistakes.ipynb #3dfc732c
 def ragged_start(z, k, n_init, seed):
@@ -119,6 +132,6 @@ def ragged_start(z, k, n_init, seed):
     start = kmeans_start(z[:len(z)//256*256 or len(z)], k, n_init, seed)
     return start | dict(labels=torch.cdist(z, start['mu']).argmin(1))
 
-RAGGED = Variant('data', 'last batch dropped', dict(start=ragged_start))
+RAGGED = Variant('data', 'last batch dropped', replace(plain, start=ragged_start))
 MISTAKES = (Variant('', 'DEC'), EXPONENT, BATCH_TARGET, CHASING, NO_PARAMETER, DROPOUT, BEST_EPOCH,
             SKIPPED, PURITY, FRESH, MEAN, INVERTED, UNUSED, SCALES, RELU_CODE, RELU_DATA, RAGGED)

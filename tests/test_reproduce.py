@@ -1,0 +1,122 @@
+"`dec_reproduce`: the paper's tables and figures again, from records that add up"
+import json, shlex, subprocess, sys
+import numpy as np, pytest
+from conftest import files, make_blobs, root
+from test_command_line import one_sentence, schema, table_of
+from dec_tutorial.data import Dataset, load_data
+from dec_tutorial.inside.machine import precision_used
+from dec_tutorial.paper.ablations import ABLATIONS, STARTS, WIDTHS
+from dec_tutorial.paper.mistakes import MISTAKES
+from dec_tutorial.paper.reproduction import AE_CHANGES, KL_CHANGES, reproduce
+from dec_tutorial.paper.tables import Cells
+
+table2 = ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC w/o backprop, not stopped', 'DEC']
+plain = ['k-means', 'AE+k-means', 'DEC']
+# the first column of what is printed, and the methods of the records
+shown = dict(table2=(table2, table2), fig2=(table2, table2), table4=(plain, plain),
+             table3=(['AE+k-means', 'AE+LDMGI', 'AE+SEC'],)*2, fewer=(plain, plain),
+             fig4=(['equation 4', "the authors' plot"], ['AE+k-means']), fig5=(['0', '1'], ['DEC']),
+             fig6=(['5', '10'], ['DEC']), overfit=(['5', '10'], ['DEC']),
+             graphs=(['SEC, μ = 10⁻⁸', 'SEC, μ = 1', 'LDMGI, λ = 10⁻⁸', 'LDMGI, λ = 1'],
+                     ['SEC', 'LDMGI']),
+             details=(['none', *KL_CHANGES, *AE_CHANGES], ['AE+k-means', 'DEC']),
+             precision=(['float32', f"auto ({precision_used('auto')})", 'difference'],
+                        ['AE+k-means', 'DEC']))
+
+@pytest.fixture
+def again(cli, tmp_path, blobs): # again('table2', …): dec_reproduce on small data; what it printed, its records
+    def call(what, *more, seeds='0,1'):
+        r = cli('dec_reproduce', what, '--data', 'blobs.npz', '--seeds', seeds, '--quick', '--out', 'o',
+                *more)
+        assert r.returncode == 0, r.stderr
+        [path] = (tmp_path/'o').glob('*.json')
+        return r, path, json.loads(path.read_text())
+    return call
+
+@pytest.mark.slow
+class TestReproduce:
+    @pytest.mark.parametrize('what', shown)
+    def test_what_is_shown_and_recorded(self, again, what):
+        printed, methods = shown[what]
+        r, path, records = again(what, *(['--recipe', 'authors'] if what == 'details' else []))
+        assert [row[0] for row in table_of(r.stdout)[2:]] == printed
+        assert {r['method'] for r in records} == set(methods)
+        assert {r['seed'] for r in records} == {0, 1}
+        assert {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)}
+
+    def test_lost_cells_are_run_again(self, again):
+        _, path, records = again('table4')
+        path.write_text(json.dumps(records[::2]))
+        _, _, new = again('table4')
+        def score(rs): return {(r['method'], r['seed']): r['acc'] for r in rs}
+        assert new[:len(records[::2])] == records[::2] and score(new) == score(records)
+
+    def test_only_some_cells(self, again, cli):
+        for only, new in (('random centroids,seed 1', 1), ('seed 1, DEC', 2)):
+            _, path, records = again('ablations', '--only', only)
+            assert len(records) == new and records[-1]['command'].endswith(f" --only '{only}'")
+        r = cli('dec_reproduce', 'ablations', '--data', 'blobs.npz', '--quick', '--out', 'o', '--only',
+                'random centroid')
+        assert "no cell with 'random centroid'" in one_sentence(r, 'dec_reproduce')
+
+    @pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('widths', WIDTHS),
+                                               ('starts', STARTS), ('mistakes', MISTAKES)])
+    def test_variants(self, again, what, variants):
+        r, _, records = again(what, seeds='0')
+        assert [r['method'] for r in records] == [v.name for v in variants]
+        usual = 'k-means' if what == 'starts' else 'none: DEC'
+        for v in variants: assert (usual if v.name == 'DEC' else v.name) + ' |' in r.stdout
+
+    def test_records_can_be_made_again(self, cli, tmp_path):
+        "One of the records that ship with the package, by the command that stands in it"
+        shipped = root/'dec_tutorial'/'results'/'fig2_digits.json'
+        kept = json.loads(shipped.read_text(encoding='utf-8'))
+        gone = next(r for r in kept if (r['method'], r['seed'], r['params']) == ('k-means', 3, {}))
+        (tmp_path/'o').mkdir()
+        path = tmp_path/'o'/'fig2_digits.json'
+        path.write_text(json.dumps([r for r in kept if r is not gone]))
+        r = cli(*shlex.split(gone['command']), '--out', 'o')
+        assert r.returncode == 0, r.stderr
+        new = json.loads(path.read_text())[-1]
+        assert all(abs(new[s] - gone[s]) < .01 for s in ('acc', 'nmi', 'ari'))
+
+    @pytest.mark.parametrize('argv,words', [
+        ('table9', 'known are table2, table3, table4, fig2'), ('table2 --seeds a,b', 'whole numbers'),
+        ('fig2 --recipe slow', 'known are paper'), ('fig2 --data minst', "did you mean 'mnist'"),
+        ('fig3 --data blobs.npz', 'needs pictures'), ('jitter --data blobs.npz', 'looks at pictures'),
+        ('details --data blobs.npz', '--recipe authors')])
+    def test_complaints(self, cli, tmp_path, blobs, argv, words):
+        r = cli('dec_reproduce', *argv.split(), '--quick', '--out', 'o')
+        assert words in one_sentence(r, 'dec_reproduce') and files(tmp_path) == ['blobs.npz']
+
+    def test_other_data_of_the_same_name(self, tmp_path): # their records must not be taken for these
+        x, y = make_blobs(60)
+        def acc(y):
+            return reproduce('fig4', Dataset('data', x, y), (0,), folder=tmp_path/'o',
+                             work=tmp_path/'w', quick=True)[0]['acc']
+        assert acc(y) == 1 > acc(np.sort(y))
+        assert len([*(tmp_path/'o').glob('*.json')]) == 2
+
+def test_records_of_several_processes_add_up(tmp_path, blobs):
+    code = '''if True:
+        import sys
+        from dec_tutorial.data import load_data
+        from dec_tutorial.paper.tables import Cells
+        ds = load_data('blobs.npz')
+        for s in range(int(sys.argv[1]), 60, 2):
+            Cells('toy', ds, 'o').once(lambda: (ds.y, {}), 'oracle', None, s, {})'''
+    both = [subprocess.Popen([sys.executable, '-c', code, str(i)], cwd=tmp_path) for i in (0, 1)]
+    assert [p.wait(120) for p in both] == [0, 0]
+    records = json.loads((tmp_path/'o'/'toy_blobs.json').read_text())
+    assert sorted(r['seed'] for r in records) == [*range(60)]
+
+def test_what_ships_is_a_beginning(tmp_path, blobs):
+    ds, shipped, mine = load_data(blobs), tmp_path/'shipped', tmp_path/'mine'
+    def cell(seed, **to): Cells('toy', ds, **to).once(lambda: (ds.y, {}), 'oracle', None, seed, {})
+    cell(0, folder=shipped)
+    before = (shipped/'toy_blobs.json').read_bytes()
+    cell(0, folder=mine, begin=shipped)
+    assert not mine.exists()                                          # nothing was missing
+    for s in (1, 0, 2): cell(s, folder=mine, begin=shipped)
+    assert [r['seed'] for r in json.loads((mine/'toy_blobs.json').read_text())] == [0, 1, 2]
+    assert (shipped/'toy_blobs.json').read_bytes() == before
