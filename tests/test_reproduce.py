@@ -8,7 +8,7 @@ from dec_tutorial.inside.machine import precision_used
 from dec_tutorial.paper.ablations import ABLATIONS, STARTS, WIDTHS
 from dec_tutorial.paper.mistakes import MISTAKES
 from dec_tutorial.paper.reproduction import AE_CHANGES, KL_CHANGES, reproduce
-from dec_tutorial.paper.tables import Cells
+from dec_tutorial.paper.tables import Cells, Run
 
 table2 = ['k-means', 'LDMGI', 'SEC', 'DEC w/o backprop', 'DEC w/o backprop, not stopped', 'DEC']
 plain = ['k-means', 'AE+k-means', 'DEC']
@@ -101,10 +101,10 @@ def test_records_of_several_processes_add_up(tmp_path, blobs):
     code = '''if True:
         import sys
         from dec_tutorial.data import load_data
-        from dec_tutorial.paper.tables import Cells
+        from dec_tutorial.paper.tables import Cells, Run
         ds = load_data('blobs.npz')
         for s in range(int(sys.argv[1]), 60, 2):
-            Cells('toy', ds, 'o').once(lambda: (ds.y, {}), 'oracle', None, s, {})'''
+            Cells('toy', ds, 'o').add(Run('oracle', lambda: ds.y, seed=s))'''
     both = [subprocess.Popen([sys.executable, '-c', code, str(i)], cwd=tmp_path) for i in (0, 1)]
     assert [p.wait(120) for p in both] == [0, 0]
     records = json.loads((tmp_path/'o'/'toy_blobs.json').read_text())
@@ -112,7 +112,7 @@ def test_records_of_several_processes_add_up(tmp_path, blobs):
 
 def test_what_ships_is_a_beginning(tmp_path, blobs):
     ds, shipped, mine = load_data(blobs), tmp_path/'shipped', tmp_path/'mine'
-    def cell(seed, **to): Cells('toy', ds, **to).once(lambda: (ds.y, {}), 'oracle', None, seed, {})
+    def cell(seed, **to): Cells('toy', ds, **to).add(Run('oracle', lambda: ds.y, seed=seed))
     cell(0, folder=shipped)
     before = (shipped/'toy_blobs.json').read_bytes()
     cell(0, folder=mine, begin=shipped)

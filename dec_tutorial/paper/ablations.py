@@ -48,7 +48,7 @@ class Variant:
     recipe:Callable|None = None # recipe -> recipe, if the variant needs an autoencoder of its own
     # (DEC after fit_autoencoder, points) -> arguments of DEC that depend on these
     prepare:Callable|None = None
-    labels:Callable|None = None # (dec, data set) -> how the final clusters are read off, if not by q
+    labels:Callable|None = None # (dec, data set) -> the final clusters, if not those of the largest q
     # (dec, data set) -> what a program would call its accuracy, if that is not ACC (page 15 has
     # such programs)
     reported:Callable|None = None

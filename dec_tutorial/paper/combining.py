@@ -9,7 +9,7 @@ __all__ = ['ALPHAS', 'PLANS', 'planned', 'combining', 'combining_rows', 'show_pl
 from dataclasses import replace
 from functools import partial
 from itertools import product
-import numpy as np, pandas as pd, matplotlib.pyplot as plt
+import pandas as pd, matplotlib.pyplot as plt
 from ..sae import AutoEncoder
 from ..methods import METHODS
 from ..kl import dec_loss
@@ -33,7 +33,8 @@ def planned(plan:str, alpha:float, ds, recipe, seed:int)->dict: # arguments of D
     method = replace(method, stage=replace(stage, n_iter=n, batch_size=recipe.finetune.batch(ds.n)))
     if plan == 'gradual':
         method = replace(method, loss=Combined(dec_loss, kept, Rising(alpha)), callbacks=(Restart,))
-    return dict(method=method, tol=0., autoencoder=AutoEncoder(ds.d, recipe.dims, recipe.init, seed))
+    untrained = AutoEncoder(ds.d, recipe.dims, recipe.init, seed)
+    return dict(method=method, tol=0., autoencoder=untrained)
 
 def combining(lab:Lab, alphas=ALPHAS):
     "Every plan at every α"
@@ -46,7 +47,6 @@ def combining(lab:Lab, alphas=ALPHAS):
 # %% ../../nbs/21_combining.ipynb #93f65c49
 def combining_rows(records:list)->list: # a row for each plan
     "ACC over plan and α"
-    records = sorted(records, key=lambda r: (PLANS.index(r['params']['plan']), r['params']['alpha']))
     rows = pivot(records, 'params.plan', 'params.alpha', column_name='α = {:g}')
     return [dict(plan=row.pop('params.plan')) | row for row in rows]
 

@@ -26,7 +26,7 @@ from ..records import mean_sd
 from ..soft_assignment import soft_assign
 from ..target_distribution import target_distribution
 from ..training import Callback
-from .tables import PAPER, Lab, fixed_setting, outcome, pivot
+from .tables import PAPER, Lab, fixed_setting, outcome
 
 # %% ../../nbs/12_figures.ipynb #f1f8ff44
 AT = (0, 5, 10, 15, 20)                                          # refreshes at which codes are kept

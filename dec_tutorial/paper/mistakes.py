@@ -115,7 +115,8 @@ def trained_with_relu(end, begun, x):
     "Wrong: an autoencoder that cannot say anything negative; at the recipe's own rate"
     rows, make = Rows(x, begun.scale_, pick_device(begun.device)), partial(relu_network, end)
     with precision(begun.precision, rows.device):
-        got = _attempt(make, rows, begun.recipe_, begun.seed_, rate=1, ck=Checkpoint(), augment=None)
+        got = _attempt(make, rows, begun.recipe_, begun.seed_, rate=1, ck=Checkpoint(),
+                       augment=None)
     if got['behind'] == float('inf'): raise Diverged(got['why'])
     ae = make(rows.d, begun.recipe_.dims, begun.recipe_.init, begun.seed_)
     ae.load_state_dict(got['weights'])

@@ -18,7 +18,7 @@ import pandas as pd, matplotlib.pyplot as plt
 from ..data import Dataset, DecError, load_data, set_theme
 from ..inside.loaders import _LOADERS
 from ..inside.reading import _user_path, atomic_path
-from ..methods import RECIPES, get_recipe
+from ..methods import get_recipe
 from ..checkpoint import job_key
 from ..records import mean_sd, text_table
 from ..inside.machine import _arg, _command, _out_folder
@@ -41,7 +41,8 @@ def in_stages(recipe, stages, **change):
     "The recipe, something changed in some of its stages"
     return replace(recipe, **{s: replace(getattr(recipe, s), **change) for s in stages})
 
-_ae, _kl = partial(in_stages, stages=('pretrain', 'finetune')), partial(in_stages, stages=('cluster',))
+_ae = partial(in_stages, stages=('pretrain', 'finetune'))
+_kl = partial(in_stages, stages=('cluster',))
 KL_CHANGES = {                                                    # after the autoencoder of authors
     'λ = 40 instead of 160': partial(replace, update_interval=40),
     'shuffled batches in the KL phase': partial(_kl, order='shuffle'),

@@ -9,7 +9,7 @@ __all__ = ['PAPER', 'LAMBDAS', 'MOST', 'QUICK', 'POINTS', 'FROZEN', 'R_MIN', 'fi
 import os, tempfile, time, zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 import numpy as np, pandas as pd, matplotlib.pyplot as plt
@@ -138,7 +138,8 @@ class Cells:
             measured['acc_sample'] = cluster_accuracy(ds.y[pick], labels[pick])
         fields = dict(seconds=seconds, recipe=run.recipe, seed=run.seed, params=run.params,
                       command=self.command) | fields
-        record = make_record(self.experiment, ds.name, len(labels), run.method, ds.y, labels, **fields)
+        record = make_record(self.experiment, ds.name, n=len(labels), method=run.method, y=ds.y,
+                             labels=labels, **fields)
         return record | dict(measured=measured) if measured else record
 
 def _one_writer(path): # the lock lies where nobody looks for results
@@ -199,19 +200,17 @@ class Graph:
         ds:Dataset, # whose points they are
         pick=None, # indices of the points to take; None: sample
     ):
-        self.points, self.k, self.found = points, ds.n_classes, {}
+        self.points, self.k, self.embed = points, ds.n_classes, cache(self._embed)
         self.pick = sample(ds.n) if pick is None else pick
         self.ds = replace(ds, x=ds.x[self.pick], y=ds.y[self.pick])
     @cached_property
     def x(self): return self.points()[self.pick]
     @cached_property
     def near(self): return neighbours(self.x, 5)                 # both take what they need of it
-    def embed(self, cls, value):
-        if (cls, value) not in self.found:
-            est, near = cls(self.k, random_state=0).set_params(**{cls._param: value}), self.near
-            start = time.perf_counter()
-            self.found[cls, value] = est.embed(self.x, near), time.perf_counter() - start
-        return self.found[cls, value]
+    def _embed(self, cls, value): # eigenvectors, and the seconds they took
+        est, near = cls(self.k, random_state=0).set_params(**{cls._param: value}), self.near
+        start = time.perf_counter()
+        return est.embed(self.x, near), time.perf_counter() - start
     def labels(self, cls, value, seed):
         F, seconds = self.embed(cls, value)
         start = time.perf_counter()
@@ -413,7 +412,7 @@ def side_by_side(
 # %% ../../nbs/11_tables.ipynb #bafc0e41
 def by_r_min(records:list)->list: # of table4, of one recipe; a row for each method
     "Table 4; on MNIST the paper's number / ours"
-    values = {r['params']['r_min'] for r in records if r['recipe']}        # k-means has more of them
+    values = {r['params']['r_min'] for r in records if r['recipe']}     # k-means has more of them
     rows = pivot([r for r in records if r['params']['r_min'] in values], 'method', 'params.r_min')
     for row in rows if records[0]['dataset'] == 'mnist' else ():
         for v in values:
@@ -484,13 +483,14 @@ def show_settings(records:list): # of fig2, of one recipe
     fig, ax = plt.subplots(figsize=(7, 3))
     for method in PAPER['table2']:
         table = 100*runs[runs.method == method].pivot_table('acc', 'seed', 'setting')
-        acc, swept = table.mean() if method == 'k-means' else table.dropna().mean(), method != 'k-means'
+        acc = table.mean() if method == 'k-means' else table.dropna().mean()
         if len(acc.dropna()) < 2: continue
         spread = f'(spread {acc.max() - acc.min():.1f})'
-        if swept:
+        if method == 'k-means':
+            ax.plot([0]*len(acc), acc, 'o', ms=4, label=f'{method}, {len(acc)} seeds {spread}')
+        else:
             n = max(n, len(acc))
             ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4, label=f'{method} {spread}')
-        else: ax.plot([0]*len(acc), acc, 'o', ms=4, label=f'{method}, {len(acc)} seeds {spread}')
     printed = PAPER['fig2'].get(records[0]['dataset'])
     if printed:
         ax.plot(range(1, 10), printed, color='.6', ls='--',
