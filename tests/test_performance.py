@@ -1,9 +1,11 @@
 "Not slower than it was, and never larger than it need be"
 import json, tracemalloc
+from dataclasses import replace
 import numpy as np, pytest, torch
 from scipy import sparse
 from sklearn.decomposition import PCA
 from conftest import make_blobs
+from dec_tutorial import sae
 from dec_tutorial.inside import reading
 from dec_tutorial.command_line import raw_kmeans
 from dec_tutorial.data import load_data, scale_factor
@@ -13,7 +15,7 @@ from dec_tutorial.inside.machine import has_fast_bf16
 from dec_tutorial.inside.reading import on_disk
 from dec_tutorial.methods import Recipe
 from dec_tutorial.practice.performance import in_turn, our_ae_step, products
-from dec_tutorial.training import Callback, Rows, Stage, Trainer
+from dec_tutorial.training import Callback, Diverged, Rows, Stage, Trainer
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),
               cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
@@ -108,3 +110,38 @@ def test_average_is_the_mean_of_the_path():
             Stage(100, batch_size=4, lr=.5, average=.4), callbacks=[Look()]).fit()
     assert torch.allclose(w, torch.stack(path[69::10]).mean(0), atol=1e-6)
     assert not torch.allclose(w, path[-1], atol=1e-3)
+
+class TestSecondAttempts:
+    def test_a_rate_too_high_is_halved(self, tmp_path): # also across a kill
+        x = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
+        wild = replace(tiny, finetune=Stage(60, lr=6.), pretrain=None)
+        with pytest.warns(UserWarning, match='half the rate'):
+            once = DEC(3, recipe=wild, random_state=0).fit(x)
+        class Die(Callback):
+            def after_batch(self, tr): raise KeyboardInterrupt
+        job = DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c')
+        with pytest.warns(UserWarning), pytest.raises(KeyboardInterrupt):
+            job.set_params(callbacks=[Die()]).fit(x)
+        with pytest.warns(UserWarning, match='half the rate'):
+            again = job.set_params(callbacks=[Callback()]).fit(x)
+        assert torch.equal(once.layer_.mu, again.layer_.mu)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize('behind, best', [((.5, .3, .32, .34), 1), ((.3, .34, .38), 0),
+                                              ((.5, .3, np.inf, .31), 1), ((.3, np.nan, np.nan, .2), 3)])
+    def test_the_best_of_four_rates_is_kept(self, monkeypatch, behind, best):
+        x = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
+        def error(lr):
+            slow = replace(tiny, dims=(8, 3), pretrain=None, finetune=Stage(1000, batch_size=8, lr=lr))
+            return DEC(3, random_state=0, recipe=slow).fit_autoencoder(x).reconstruction_
+        monkeypatch.setattr(sae, 'behind_pca', lambda *_: 0.)
+        want, left = error(.1*.5**best), iter(behind)
+        monkeypatch.setattr(sae, 'behind_pca', lambda *_: next(left))
+        with pytest.warns(UserWarning, match='half the rate'): assert error(.1) == want
+
+    @pytest.mark.slow
+    def test_no_rate_will_do(self, monkeypatch):
+        monkeypatch.setattr(sae, 'behind_pca', lambda *_: np.nan)
+        slow = replace(tiny, pretrain=None, finetune=Stage(1000, batch_size=8))
+        with pytest.warns(UserWarning), pytest.raises(Diverged, match='no numbers'):
+            DEC(3, recipe=slow, random_state=0).fit(make_blobs(60)[0])
