@@ -283,10 +283,10 @@ def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
               '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
               'y beside x is not)', str, opt=False, nargs='?')='digits',
-    # or IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, ConvDEC,
-    # ConvDEC-pooled, ConvDEC-DA
+    # DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, ConvDEC,
+    # ConvDEC-pooled or ConvDEC-DA
     method:str='DEC',
-    recipe:str='fast', # or paper, authors
+    recipe:str='fast', # fast, paper or authors
     seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,
     out:str=None, # folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED
@@ -297,8 +297,8 @@ def dec_fit(
               _widths)=None,
     root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
     no_download:bool=False, # never fetch data from the network
-    device:str='auto', # or cpu, cuda
-    precision:str='auto', # or float32, bf16
+    device:str='auto', # auto, cpu or cuda
+    precision:str='auto', # auto, float32 or bf16
 ):
     "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
     ds, method = load_data(data, root, not no_download), get_method(method).name
@@ -335,7 +335,7 @@ def dec_predict(
     data:str, # the points: a name or file, as for dec_fit
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data
-    device:str='auto', # or cpu, cuda
+    device:str='auto', # auto, cpu or cuda
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")

@@ -8,6 +8,7 @@ __all__ = ['DIMS', 'products', 'in_turn', 'our_ae_step', 'our_clusters', 'naive_
 
 # %% ../../nbs/31_performance.ipynb #4db522fa
 import contextlib, importlib.util, io, itertools, os, statistics, threading, time
+from functools import partial
 from pathlib import Path
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from scipy import sparse
@@ -15,7 +16,8 @@ from sklearn.cluster import KMeans
 from torch.utils.data import DataLoader, TensorDataset
 from ..data import DecError, Dataset, load_data
 from ..inside.reading import _user_path
-from ..inside.machine import pick_device, precision, precision_used
+from ..inside.machine import (_command, _out_folder, pick_device, precision,
+                                         precision_used)
 from ..training import BatchStream, Rows, Stage, Trainer, apply_chunked
 from ..sae import AutoEncoder, finetune, train_pair
 from ..soft_assignment import ClusterLayer
@@ -23,7 +25,6 @@ from ..dec import DEC
 from ..kl import fit_clusters, kmeans_start
 from ..evaluation import cluster_accuracy
 from ..records import processor, text_table, write_records
-from ..inside.machine import _arg, _command, _out_folder
 
 # %% ../../nbs/31_performance.ipynb #662b4b8d
 DIMS = (784, 500, 500, 2000, 10)                                 # MNIST through the paper's encoder
@@ -73,9 +74,12 @@ def our_ae_step(
     "A function that does one more step of `finetune`"
     trainer = finetune(AutoEncoder(x.shape[1], init='uniform').to(device), Rows(x, device=device),
                        Stage(1, lr=.01, batch_size=m))
-    def step():
-        with precision(kind, device): trainer.step()
-    return step
+    return _under(kind, device, trainer.step)
+
+def _under(kind, device, f): # f, in a precision
+    def call():
+        with precision(kind, device): f()
+    return call
 
 def our_clusters(
     x, # points, (n, 784)
@@ -90,15 +94,12 @@ def our_clusters(
     trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001),
                                     torch.zeros(rows.n, dtype=torch.long))
     z = apply_chunked(encoder, rows)
-    def under(f):
-        def call():
-            with precision(kind, device): f()
-        return call
     def again():
         trainer.t, trainer.stop_reason = 0, None
         refresh.before_batch(trainer)
-    return tuple(map(under, (trainer.step, again, lambda: apply_chunked(encoder, rows),
-                             lambda: kmeans_start(z, k, n_init=1))))
+    parts = (trainer.step, again, partial(apply_chunked, encoder, rows),
+             partial(kmeans_start, z, k, n_init=1))
+    return tuple(_under(kind, device, f) for f in parts)
 
 # %% ../../nbs/31_performance.ipynb #de1306f5
 def naive_ae_step(
@@ -106,22 +107,21 @@ def naive_ae_step(
     device='cpu',
 ):
     "The training step that most tutorials write"
-    d = [x.shape[1], *DIMS[1:], *DIMS[-2:0:-1], x.shape[1]]
-    ae = nn.Sequential(*[m for l, (a, b) in enumerate(zip(d, d[1:]))
-                         for m in (nn.Linear(a, b), *([] if l in (3, 7) else [nn.ReLU()]))]).to(
-        device)
-    opt = torch.optim.SGD([dict(params=[*ae.parameters()], rate=1.)], lr=.01, momentum=.9,
-                          fused=False, foreach=False)
+    d, layers = [x.shape[1], *DIMS[1:], *DIMS[-2:0:-1], x.shape[1]], []
+    for l, (a, b) in enumerate(zip(d, d[1:])):
+        layers.append(nn.Linear(a, b))
+        if l not in (3, 7): layers.append(nn.ReLU())
+    ae = nn.Sequential(*layers).to(device)
     loader = DataLoader(TensorDataset(torch.as_tensor(x)), batch_size=256, shuffle=True)
     batches, total = itertools.chain.from_iterable(itertools.repeat(loader)), []
     def loss(b): # the batch comes from the loader, whatever b says
         xb = next(batches)[0].to(device)
         total.append(F.mse_loss(ae(xb), xb))
         return total[-1]
-    # `.backward()` stands in one place of this package, so the trainer calls it here, too, with
-    # this opt
+    # `.backward()` stands in one place of this package, so the trainer calls it here, too
     trainer = Trainer(loss, ae.parameters(), len(x), Stage(10**9, lr=.01))
-    trainer.opt = opt
+    trainer.opt = torch.optim.SGD([dict(params=[*ae.parameters()], rate=1.)], lr=.01, momentum=.9,
+                                  fused=False, foreach=False)
     def step():
         trainer.step()
         total[-1] = total[-1].item()                   # what such programs add up after every batch
@@ -157,6 +157,9 @@ def step_by_hand(
     return step
 
 # %% ../../nbs/31_performance.ipynb #6bc7d59a
+def _quiet(f, *args, **kw): # clustpy shows bars of its own
+    with contextlib.redirect_stderr(io.StringIO()): return f(*args, **kw)
+
 def clustpy_steps(
     x, # points, (n, 784)
     batches:int=20, # in one call
@@ -169,17 +172,12 @@ def clustpy_steps(
     part = np.ascontiguousarray(x[:256*batches])
     loader = get_dataloader(part, 256, True)
     ae = FeedforwardAutoencoder([x.shape[1], *DIMS[1:]])
-    z = ae.encode(torch.from_numpy(part[:10])).detach().numpy()
-    module = _DEC_Module(z, 1.)
+    module = _DEC_Module(ae.encode(torch.from_numpy(part[:10])).detach().numpy(), 1.)
     opt = torch.optim.Adam([*ae.parameters(), *module.parameters()], lr=1e-4)
-    def quiet(f):
-        def call():
-            with contextlib.redirect_stderr(io.StringIO()): f()
-        return call
-    return dict(clustpy_ae_step=quiet(lambda: ae.fit(n_epochs=1, optimizer_params=dict(lr=1e-3),
-                                                     dataloader=loader)),
-                clustpy_kl_step=quiet(lambda: module.fit(ae, loader, 1, torch.device('cpu'), opt,
-                                                         nn.MSELoss(), 1., 0.)))
+    return dict(clustpy_ae_step=partial(_quiet, ae.fit, n_epochs=1, dataloader=loader,
+                                        optimizer_params=dict(lr=1e-3)),
+                clustpy_kl_step=partial(_quiet, module.fit, ae, loader, 1, torch.device('cpu'), opt,
+                                        nn.MSELoss(), 1., 0.))
 
 # %% ../../nbs/31_performance.ipynb #62884101
 def bench(
@@ -188,23 +186,23 @@ def bench(
 )->list: # of {name, median_ms, floor_ms, ratio, precision, device}
     "Time the parts of DEC next to the bare matrix products they are made of"
     device, rounds, n = pick_device(device), 20 if quick else 200, 4096 if quick else 70_000
-    auto = precision_used('auto', device)
+    place = 'cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device)
+    auto, some, rows = precision_used('auto', device), max(3, rounds//20), []
     dtype = torch.bfloat16 if auto == 'bf16' else torch.float32
-    x, rows = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32), []
-    few = Rows(x).few                                    # points that a pass looks at together
+    x = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32)
     def race(name, step, floor, kind, n=rounds, per=1):
-        def products_alone(): # in the precision of the step
-            with precision('auto' if kind == auto else 'float32', device): floor()
-        t = in_turn(dict(step=step) | (dict(floor=products_alone) if floor else {}), n)
+        funcs = dict(step=step)                       # the floor in the precision of the step
+        if floor: funcs['floor'] = _under('auto' if kind == auto else 'float32', device, floor)
+        t = in_turn(funcs, n)
         ms, least = t['step']/per, t.get('floor')
         rows.append(dict(name=name, median_ms=round(ms, 3), floor_ms=least and round(least, 3),
-                         ratio=least and round(ms/least, 3), precision=kind,
-                         device='cpu' if device.type == 'cpu'
-                         else torch.cuda.get_device_name(device)))
+                         ratio=least and round(ms/least, 3), precision=kind, device=place))
     full, part = products(device=device), products(DIMS, dtype=dtype, device=device)
-    whole, last = (m and products(DIMS, m, dtype, False, device) for m in (few, n % few))
-    some = max(3, rounds//20)
-    many = lambda: [*(whole() for _ in range(n//few)), last and last()]
+    few = Rows(x).few                                    # points that a pass looks at together
+    sizes = [few]*(n//few) + [n % few]*(n % few > 0)
+    whole = {m: products(DIMS, m, dtype, backward=False, device=device) for m in {*sizes}}
+    def many():
+        for m in sizes: whole[m]()
     race('ae_step_float32', our_ae_step(x, 'float32', device), full, 'float32')
     race('ae_step_auto', our_ae_step(x, 'auto', device), products(dtype=dtype, device=device), auto)
     kl, refresh, encode, start = our_clusters(x, 'auto', device)
@@ -213,13 +211,12 @@ def bench(
     race('encode', encode, many, auto, some)
     race('kmeans_start', start, None, 'float64', some)
     race('naive_ae_step', naive_ae_step(x, device), full, 'float32')
-    if device.type == 'cpu':
-        step = step_by_hand(AutoEncoder(x.shape[1], init='uniform'), Rows(x))
-        stream, order = BatchStream(n), itertools.count()
-        race('by_hand', lambda: step(stream[next(order)]), full, 'float32')
-    for name, epoch in (clustpy_steps(x) if device.type == 'cpu' else {}).items():
-        race(name, epoch, full if 'ae' in name else products(DIMS, device=device), 'float32', some,
-             20)
+    if device.type != 'cpu': return rows
+    step, order = step_by_hand(AutoEncoder(DIMS[0], init='uniform'), Rows(x)), itertools.count()
+    stream = BatchStream(n)
+    race('by_hand', lambda: step(stream[next(order)]), full, 'float32')
+    for name, epoch in clustpy_steps(x).items():
+        race(name, epoch, full if 'ae' in name else products(DIMS), 'float32', some, per=20)
     return rows
 
 # %% ../../nbs/31_performance.ipynb #0dfd2364
@@ -228,35 +225,49 @@ def _clustpy_race(ds, target, cap, epochs, seed):
     from clustpy.deep import encode_batchwise, get_dataloader, predict_batchwise
     from clustpy.deep.dec import _DEC_Module
     from clustpy.deep.neural_networks import FeedforwardAutoencoder
-    clock = dict(seconds=0.)
-    def timed(f):
+    seconds, accs, reached = 0., [], None
+    def timed(f, *args, **kw):
+        nonlocal seconds
         start = time.perf_counter()
-        with contextlib.redirect_stderr(io.StringIO()): out = f()
-        clock['seconds'] += time.perf_counter() - start
+        out = _quiet(f, *args, **kw)
+        seconds += time.perf_counter() - start
         return out
+    def look(labels):
+        nonlocal reached
+        accs.append(float(cluster_accuracy(ds.y, labels)))
+        if reached is None and accs[-1] >= target: reached = seconds
     torch.manual_seed(seed)
     x = np.asarray(ds.x, np.float32)/np.abs(ds.x).max()
     train, whole = get_dataloader(x, 256, True), get_dataloader(x, 256, False)
-    ae = FeedforwardAutoencoder([ds.d, *DIMS[1:]])
-    timed(lambda: ae.fit(n_epochs=epochs[0], optimizer_params=dict(lr=1e-3), dataloader=train))
-    pretraining, reached, best = clock['seconds'], None, 0.
-    def look(labels):
-        nonlocal reached, best
-        best = max(best, acc := float(cluster_accuracy(ds.y, labels)))
-        if reached is None and acc >= target: reached = clock['seconds']
-    km = timed(lambda: KMeans(ds.n_classes, random_state=seed).fit(encode_batchwise(whole, ae)))
+    ae, km = FeedforwardAutoencoder([ds.d, *DIMS[1:]]), KMeans(ds.n_classes, random_state=seed)
+    timed(ae.fit, n_epochs=epochs[0], optimizer_params=dict(lr=1e-3), dataloader=train)
+    pretraining = seconds
+    timed(lambda: km.fit(encode_batchwise(whole, ae)))
     look(km.labels_)
-    module, before, done = _DEC_Module(km.cluster_centers_, 1.), clock['seconds'], 0
+    module, before = _DEC_Module(km.cluster_centers_, 1.), seconds
     opt = torch.optim.Adam([*ae.parameters(), *module.parameters()], lr=1e-4)
-    while done < epochs[1] and clock['seconds'] < cap and reached is None:
-        timed(lambda: module.fit(ae, train, 1, torch.device('cpu'), opt, nn.MSELoss(), 1., 0.))
+    while len(accs) <= epochs[1] and seconds < cap and reached is None:
+        timed(module.fit, ae, train, 1, torch.device('cpu'), opt, nn.MSELoss(), 1., 0.)
         look(predict_batchwise(whole, ae, module))
-        done += 1
+    done = len(accs) - 1
     return dict(who='clustpy', autoencoder_epoch_s=pretraining/epochs[0],
-                kl_epoch_s=done and (clock['seconds'] - before)/done or None, reached_s=reached,
-                ran_s=clock['seconds'], best_acc=best)
+                kl_epoch_s=(seconds - before)/done if done else None, reached_s=reached,
+                ran_s=seconds, best_acc=max(accs))
 
 # %% ../../nbs/31_performance.ipynb #a8b8760c
+def _our_race(ds, target, seed, settings):
+    start = time.perf_counter()
+    dec = DEC(ds.n_classes, random_state=seed, device='cpu', **settings).fit(ds.x)
+    ran, s, r = time.perf_counter() - start, dec.seconds_, dec.recipe_
+    begun = sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes'))
+    accs = [float(cluster_accuracy(ds.y, l)) for l in (dec.kmeans_labels_, dec.labels_)]
+    times = s['autoencoder'] + s['kmeans'], ran
+    return dict(who='ours',
+                autoencoder_epoch_s=s['autoencoder']*ds.n/(begun*r.finetune.batch(ds.n)),
+                kl_epoch_s=s['clusters']*ds.n/(dec.n_iter_*r.cluster.batch(ds.n)),
+                reached_s=next((t for t, a in zip(times, accs) if a >= target), None),
+                ran_s=ran, best_acc=max(accs))
+
 def whole_race(
     ds:Dataset, # with classes
     target:float=.843, # ACC to reach: the paper's on MNIST
@@ -270,43 +281,32 @@ def whole_race(
     Seconds an epoch in both phases, seconds until target (None: never), seconds in all."""
     if ds.y is None:
         raise DecError(f"{ds.name} has no classes to measure ACC by; race on data that has")
-    start = time.perf_counter()
-    dec = DEC(ds.n_classes, random_state=seed, device='cpu', **settings).fit(ds.x)
-    ran, s, r = time.perf_counter() - start, dec.seconds_, dec.recipe_
-    begun = sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes'))
-    epoch = {n: s[n]*ds.n/(batches*stage.batch(ds.n))
-             for n, batches, stage in (('autoencoder', begun, r.finetune),
-                                       ('clusters', dec.n_iter_, r.cluster))}
-    accs = [float(cluster_accuracy(ds.y, l)) for l in (dec.kmeans_labels_, dec.labels_)]
-    reached = next((t for t, a in zip((s['autoencoder'] + s['kmeans'], ran), accs) if a >= target),
-                   None)
-    rows = [dict(who='ours', autoencoder_epoch_s=epoch['autoencoder'], kl_epoch_s=epoch['clusters'],
-                 reached_s=reached, ran_s=ran, best_acc=max(accs))]
+    rows = [_our_race(ds, target, seed, settings)]
     if importlib.util.find_spec('clustpy'):
         rows.append(_clustpy_race(ds, target, cap, epochs, seed))
-    return [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()}
-            | dict(n=ds.n, target=target, threads=torch.get_num_threads(), cpu=processor())
-            for r in rows]
+    for r in rows:
+        r.update({k: round(v, 4) for k, v in r.items() if isinstance(v, float)}, n=ds.n,
+                 target=target, threads=torch.get_num_threads(), cpu=processor())
+    return rows
 
 # %% ../../nbs/31_performance.ipynb #b2a068b9
 @_command
 def dec_bench(
-    quick:_arg('fewer rounds and points', bool)=False,
-    json:_arg('write the results to this file too', str)=None,
-    device:_arg('auto, cpu or cuda', str)='auto',
-    race:_arg('instead: the whole way to 84.3 % ACC on this data set, ours and clustpy', str)=None,
+    quick:bool=False, # fewer rounds and points
+    json:str=None, # write the results to this file too
+    device:str='auto', # auto, cpu or cuda
+    race:str=None, # instead: the whole way to 84.3 % ACC on this data set, ours and clustpy
 ):
     "Time the parts of DEC next to the bare matrix products they are made of"
-    if race and device not in ('auto', 'cpu'):
-        raise DecError(f'the race is run on the CPU, where both can take part; leave --device '
-                       f'{device} out')
-    if race and quick:
-        raise DecError('the race is always run to its end; leave --quick out')
+    if race and (quick or device == 'cuda'):
+        raise DecError('the race is run on the CPU and to its end; leave --quick and --device out')
     if json: _out_folder(_user_path(json).parent)
     rows = whole_race(load_data(race)) if race else bench(quick, device)
-    print(text_table([{k: 100*v if k in ('best_acc', 'target') else v for k, v in r.items()}
-                      for r in rows] if race
-                     else [r | dict(ratio=r['ratio'] and f"{r['ratio']:.2f}") for r in rows]))
+    shown = [dict(r) for r in rows]
+    for r in shown:
+        if race: r.update(best_acc=100*r['best_acc'], target=100*r['target'])
+        elif r['ratio']: r['ratio'] = f"{r['ratio']:.2f}"
+    print(text_table(shown))
     if json: write_records(rows, json)
 
 # %% ../../nbs/31_performance.ipynb #08ab3ec1
@@ -333,24 +333,20 @@ def cost(
 )->dict: # n, seconds and peak MB
     "One KL epoch and one refresh on `x`: how long, and how much memory"
     rows, seconds = Rows(x), {}
-    ae = AutoEncoder(rows.d, DIMS[1:], 'uniform')
-    layer = ClusterLayer(apply_chunked(ae.encoder, Rows(x[:k])))
-    def timed(name, f):
+    ae, epoch = AutoEncoder(rows.d, DIMS[1:], 'uniform'), max(1, rows.n//256)
+    layer, none = ClusterLayer(apply_chunked(ae.encoder, Rows(x[:k]))), torch.zeros(rows.n).long()
+    def timed(name, f, *args, **kw):
         start = time.perf_counter()
-        f()
-        seconds[name] = round(time.perf_counter() - start, 3)
+        f(*args, **kw)
+        seconds[f'{name}_s'] = round(time.perf_counter() - start, 3)
     with Peak() as peak, precision(precise):
         if greedy:
-            timed('greedy', lambda: train_pair(ae.encoder[0], ae.decoder[-1], rows,
-                                               Stage(greedy, dropout=.2), first=True))
-        epoch = max(1, rows.n//256)
-        def train():
-            fit_clusters(ae.encoder, layer, rows, Stage(epoch, lr=.001),
-                         torch.zeros(rows.n, dtype=torch.long), update_interval=2*epoch)
-        timed('epoch', train)                                         # and the refresh at its start
-        timed('refresh', lambda: apply_chunked(nn.Sequential(ae.encoder, layer), rows))
-    return dict(n=rows.n, d=rows.d, greedy=greedy,
-                **{f'{name}_s': s for name, s in seconds.items()}, peak_mb=round(peak.mb))
+            timed('greedy', train_pair, ae.encoder[0], ae.decoder[-1], rows,
+                  Stage(greedy, dropout=.2), first=True)
+        timed('epoch', fit_clusters, ae.encoder, layer, rows, Stage(epoch, lr=.001), none,
+              update_interval=2*epoch)                                # and the refresh at its start
+        timed('refresh', apply_chunked, nn.Sequential(ae.encoder, layer), rows)
+    return dict(n=rows.n, d=rows.d, greedy=greedy, **seconds, peak_mb=round(peak.mb))
 
 def random_csr(
     n:int=685_071, # documents: REUTERS's number

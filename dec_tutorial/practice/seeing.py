@@ -15,8 +15,7 @@ from sklearn.decomposition import PCA
 from ..data import DecError, as_image
 from ..inside.machine import precision
 from ..training import Callback, Rows, apply_chunked
-from ..evaluation import show_changes
-from ..evaluation import dots, flat
+from ..evaluation import dots, flat, show_changes
 
 # %% ../../nbs/35_seeing.ipynb #0befd9d5
 class Journey(Callback):
@@ -60,14 +59,27 @@ def _sheet(x, image_shape, cols=25): # pictures in rows, as the address of a PNG
     tiles = [np.atleast_3d(as_image(row, image_shape)) for row in x]
     tiles += [np.zeros_like(tiles[0])]*(-len(tiles) % cols)
     rows = [np.concatenate(tiles[i:i + cols], 1) for i in range(0, len(tiles), cols)]
-    sheet = np.concatenate(rows, 0)
-    plt.imsave(png := io.BytesIO(), sheet.squeeze() if sheet.shape[2] == 1
-               else sheet/max(sheet.max(), 1), cmap='gray_r', format='png')
-    h, w = tiles[0].shape[:2]
+    sheet = np.concatenate(rows)
+    sheet = sheet[..., 0] if sheet.shape[2] == 1 else sheet/max(sheet.max(), 1)
+    png, (h, w) = io.BytesIO(), tiles[0].shape[:2]
+    plt.imsave(png, sheet, cmap='gray_r', format='png')
     return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(),
                 size=[w, h, cols])
 
 # %% ../../nbs/35_seeing.ipynb #1b459486
+def _places(z): # of codes, (moments, points, d_z), in a picture of 1000 × 1000
+    plane = PCA(min(2, z.shape[2]), random_state=0).fit(z[-1])
+    xy = np.stack([plane.transform(v) for v in z])
+    if xy.shape[2] == 1: xy = np.concatenate([xy, 0*xy], 2)
+    low, high = xy.min((0, 1)), xy.max((0, 1))
+    xy = (xy - low)/np.maximum(high - low, 1e-12)
+    xy[..., 1] = 1 - xy[..., 1]                                           # SVG counts downwards
+    return np.rint(20 + 960*xy).astype(int)
+
+def _colours(k):
+    cmap = plt.get_cmap('tab10' if k <= 10 else 'tab20' if k <= 20 else 'hsv')
+    return [to_hex(cmap(j if k <= 20 else j/k)) for j in range(k)]
+
 def moving_map(
     way:Journey, # after the fit
     x=None, # the points, (n, d), to show pictures of them
@@ -81,23 +93,12 @@ def moving_map(
         raise DecError('there is nothing to show yet: fit with this Journey among the callbacks '
                        'first')
     pick = np.unique(np.linspace(len(way.t) - 1, 0, frames).round().astype(int))
-    z = np.stack([way.z[i].numpy() for i in pick])
-    plane = PCA(min(2, z.shape[2]), random_state=0).fit(z[-1])
-    xy = np.stack([plane.transform(v) for v in z])
-    if xy.shape[2] == 1: xy = np.concatenate([xy, 0*xy], 2)
-    low, high = xy.min((0, 1)), xy.max((0, 1))
-    xy = (xy - low)/np.maximum(high - low, 1e-12)
-    xy = np.rint(20 + 960*np.stack([xy[..., 0], 1 - xy[..., 1]], 2)).astype(int)   # SVG: down
-    q = np.stack([way.q[i].numpy() for i in pick])
-    k = q.shape[2]
-    data = dict(t=[way.t[i] for i in pick], xy=xy.tolist(), c=q.argmax(2).tolist(),
+    z, q = (np.stack([v[i].numpy() for i in pick]) for v in (way.z, way.q))
+    data = dict(t=[way.t[i] for i in pick], xy=_places(z).tolist(), c=q.argmax(2).tolist(),
                 sure=np.rint(100*q.max(2)).astype(int).tolist(), row=way.rows.tolist(),
-                colour=[to_hex(plt.get_cmap('hsv')(j/k) if k > 20 else
-                               plt.get_cmap('tab10' if k <= 10 else 'tab20')(j))
-                        for j in range(k)])
+                colour=_colours(q.shape[2]))
     if image_shape and x is not None and not sparse.issparse(x):
-        data |= _sheet(x.iloc[way.rows].to_numpy() if hasattr(x, 'iloc') else x[way.rows],
-                       image_shape)
+        data |= _sheet(np.asarray(x)[way.rows], image_shape)
     text = json.dumps(data, separators=(',', ':'))
     name = 'map-' + hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
     label = f'{len(way.rows)} points as dots that move while DEC trains, coloured by cluster'
@@ -114,9 +115,8 @@ class LivePlot(Callback):
         most:int=1000, # points to draw
         quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks
     ):
-        self.way, self.handle, self.fig = Journey(dec, x, most), None, None
-        self.quiet = (('IN_TEST' in os.environ or 'ipykernel' not in sys.modules) if quiet is None
-                      else quiet)
+        if quiet is None: quiet = 'IN_TEST' in os.environ or 'ipykernel' not in sys.modules
+        self.way, self.quiet, self.handle, self.fig = Journey(dec, x, most), quiet, None, None
     def after_refresh(self, trainer, q):
         if self.quiet: return
         self.way.note(trainer)
@@ -153,13 +153,13 @@ class TensorBoardLog(Callback):
     def after_refresh(self, trainer, q):
         if trainer.rank: return                                     # the first worker tells
         sizes = np.bincount(q.argmax(1).cpu().numpy(), minlength=q.shape[1])
-        changes = next((cb.changes[-1][1] for cb in trainer.callbacks
-                        if getattr(cb, 'changes', None)), None)
-        told = dict(loss=trainer.history[-1][1] if trainer.history else None, changed=changes,
-                    confidence=q.max(1).values.mean().item(), smallest=sizes.min(),
+        told = dict(confidence=q.max(1).values.mean().item(), smallest=sizes.min(),
                     largest=sizes.max())
+        changes = [c for cb in trainer.callbacks for c in getattr(cb, 'changes', ())]
+        if changes: told['changed'] = changes[-1][1]
+        if trainer.history: told['loss'] = trainer.history[-1][1]
         for name, v in told.items():
-            if v is not None: self.writer.add_scalar(f'clusters/{name}', v, self.begun + trainer.t)
+            self.writer.add_scalar(f'clusters/{name}', v, self.begun + trainer.t)
     def after_fit(self, trainer):
         if trainer.history and not trainer.rank:
             self.writer.add_scalar('clusters/loss', trainer.history[-1][1], self.begun + trainer.t)
