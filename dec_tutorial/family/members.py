@@ -91,8 +91,8 @@ def zipf_sizes(batch):
     "Sizes by Zipf: the j-th largest has 1/j of the largest"
     return size_loss(batch.q, zipf(batch.q.shape[1]))
 
-for name, sizes in (('DEC+balance', equal_sizes), ('DEC+Zipf', zipf_sizes)):
-    METHODS[name] = Method(name, loss=Weighted(((1., dec_loss), (1., sizes))), shareable=False)
+for name, wish in (('DEC+balance', equal_sizes), ('DEC+Zipf', zipf_sizes)):
+    METHODS[name] = Method(name, loss=Weighted(((1., dec_loss), (1., wish))), shareable=False)
 
 # %% ../../nbs/22_members.ipynb #0e299b3f
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ __all__ = ['SWEEP', 'neighbours', 'neighbour_graph', 'laplacian', 'discretise', 
            'ldmgi_matrix', 'LDMGI', 'sweep']
 
 # %% ../../nbs/10_baselines.ipynb #8ca5a0a9
-import math, numbers, warnings
+import warnings
 import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse import csgraph
@@ -20,22 +20,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from ..data import DecError
 from ..inside.reading import check_x
+from ..training import check, is_number, is_whole
 
 # %% ../../nbs/10_baselines.ipynb #1ef84b3e
-def neighbours(
-    x, # points, (n, d); array or CSR
-    m:int=5, # neighbours of a point
-)->tuple: # distances and indices, (n, m) each, nearest first; a point is not its own neighbour
+def neighbours(x, m:int=5)->tuple:
     "The `m` nearest neighbours of every point"
+    # distances and indices, (n, m) each, nearest first; a point is not its own neighbour
     if m >= x.shape[0]:
         raise DecError(f"{x.shape[0]} points have no {m} neighbours each; lower n_neighbors")
     return NearestNeighbors(n_neighbors=m).fit(x).kneighbors()
 
 # %% ../../nbs/10_baselines.ipynb #6dd3351d
-def neighbour_graph(
-    dist, # distances to neighbours, (n, m)
-    idx, # which they are, (n, m)
-)->sparse.csr_matrix: # (n, n), symmetric, weights in [0, 1]
+def neighbour_graph(dist, idx)->sparse.csr_matrix: # (n, n), symmetric, weights in [0, 1]
     "The graph of neighbours, weights scaled locally"
     n, m = idx.shape
     s = np.maximum(dist[:, -1], 1e-150)                                  # many times the same point
@@ -43,27 +39,17 @@ def neighbour_graph(
     G = sparse.csr_matrix((g.ravel(), (np.repeat(np.arange(n), m), idx.ravel())), (n, n))
     return G.maximum(G.T)                             # a neighbour of one of the two is a neighbour
 
-def laplacian(
-    dist, # distances to neighbours, (n, m)
-    idx, # which they are, (n, m)
-)->sparse.csr_matrix: # (n, n); eigenvalues in [0, 2]
+def laplacian(dist, idx)->sparse.csr_matrix: # (n, n); eigenvalues in [0, 2]
     "Normalised Laplacian of the neighbour graph"
     return csgraph.laplacian(neighbour_graph(dist, idx), normed=True).tocsr()
 
 # %% ../../nbs/10_baselines.ipynb #a92aa917
-def discretise(
-    F, # relaxed indicator, (n, k)
-    k:int, # clusters
-    n_init:int=20, # restarts
-    seed=None, # int or RandomState
-)->KMeans: # fitted on the rows of F, at unit length
+def discretise(F, k:int, n_init:int=20, seed=None)->KMeans: # F: relaxed indicator, (n, k)
     "From eigenvectors to clusters"
     return KMeans(k, n_init=n_init, random_state=seed).fit(normalize(F))
 
 # %% ../../nbs/10_baselines.ipynb #be73b381
-def centred_products(
-    x, # points, (n, d); array or CSR
-)->tuple: # functions that multiply with HX and with its transpose, and the matrix XᵀHX, (d, d)
+def centred_products(x)->tuple: # functions that multiply with HX and its transpose; XᵀHX, (d, d)
     "Products with the centred data; sparse data stays sparse"
     mean = np.asarray(x.mean(0), float).ravel()
     if sparse.issparse(x):
@@ -72,13 +58,9 @@ def centred_products(
     x = x - mean
     return lambda c: x @ c, lambda v: x.T @ v, x.T @ x
 
-def sec_operator(
-    x, # points, (n, d)
-    L, # Laplacian, (n, n)
-    mu:float, # weight of the linear map
-    gamma:float, # ridge penalty
-)->tuple: # the operator A/(1 + μ), and the function F -> (W, b) of the best linear map
+def sec_operator(x, L, mu:float, gamma:float)->tuple:
     "What SEC takes eigenvectors of, as an operator"
+    # Laplacian, weight of the linear map, ridge penalty; A/(1 + μ), and F -> (W, b), the best map
     times, trans, cov = centred_products(x)
     ridge = linalg.cho_factor(cov + gamma*np.eye(x.shape[1]))
     def product(v):
@@ -92,16 +74,13 @@ def sec_operator(
 
 # %% ../../nbs/10_baselines.ipynb #dcd3c811
 def _check_spectral(est, n): # n: points
-    k = est.n_clusters
-    if not (isinstance(k, (int, np.integer)) and 2 <= k <= n//2):
-        raise DecError(f"n_clusters must be between 2 and half the number of points ({n}), not "
-                       f"{k!r}")
-    if not (isinstance(est.n_neighbors, numbers.Integral) and est.n_neighbors >= 1):
-        raise DecError(f"n_neighbors must be a whole number above 0, not {est.n_neighbors!r}")
-    for name, value in {est._param: getattr(est, est._param),
-                        'gamma': getattr(est, 'gamma', 1.)}.items():
-        if not (isinstance(value, numbers.Real) and 0 < value < math.inf):
-            raise DecError(f"{name} must be a number above 0, and finite, not {value!r}")
+    k, m = est.n_clusters, est.n_neighbors
+    check('n_clusters', k, is_whole(k, 2) and k <= n//2,
+          f'between 2 and half the number of points ({n})')
+    check('n_neighbors', m, is_whole(m), 'a whole number above 0')
+    for name in (est._param, 'gamma'):
+        v = getattr(est, name, 1.)
+        check(name, v, is_number(v) and 0 < v < np.inf, 'a number above 0, and finite')
 
 # %% ../../nbs/10_baselines.ipynb #26b0eb4a
 class _Spectral(ClusterMixin, BaseEstimator):
@@ -165,9 +144,7 @@ class SEC(_Spectral):
                            f"found; try a larger mu or more n_neighbors") from e
         self.coef_, self.intercept_ = linear(F)
         return F
-    def predict(self,
-        X, # points, (m, d), old or new
-    ): # clusters, (m,)
+    def predict(self, X): # points, (m, d), old or new; clusters, (m,)
         "The nearest centroid of k-means, where the linear map puts a point"
         check_is_fitted(self, 'kmeans_')
         given, X = X, check_x(X).astype(np.float64)
@@ -236,11 +213,7 @@ class LDMGI(_Spectral):
 # %% ../../nbs/10_baselines.ipynb #a58b5199
 SWEEP = tuple(10.**e for e in range(-8, 9, 2))                            # of μ and of λ
 
-def sweep(
-    est, # SEC or LDMGI
-    x, # points, (n, d)
-    values=SWEEP, # of its parameter
-)->dict: # value -> fitted estimator
+def sweep(est, x, values=SWEEP)->dict: # SEC or LDMGI; value of its parameter -> fitted estimator
     "The same estimator for every value of its parameter, on one graph of neighbours"
     near = neighbours(check_x(x).astype(np.float64), est.n_neighbors)
     return {v: clone(est).set_params(**{est._param: v}).fit(x, neighbors=near) for v in values}

@@ -20,13 +20,7 @@ from .tables import Lab, pivot
 ALPHAS = (.1, .5, .9)
 PLANS = ('first one, then the other', 'joint', 'gradual')
 
-def planned(
-    plan:str, # one of PLANS
-    alpha:float, # at the end
-    ds, # data set
-    recipe, # Recipe
-    seed:int,
-)->dict: # arguments of DEC
+def planned(plan:str, alpha:float, ds, recipe, seed:int)->dict: # arguments of DEC
     """KL(P‖Q) and reconstruction under a plan
 
     The clustering part begins at rate 0.1, so that with α = 0.1 KL moves the codes at its 0.01."""

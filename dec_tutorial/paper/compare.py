@@ -24,11 +24,7 @@ from ..methods import METHODS
 FAMILY = ('DEC', 'IDEC', 'Aljalbout', 'DCN', 'DEC+balance', 'DEC+Zipf', 'IMSAT', 'VaDE', 'DEC-DA',
           'IDEC-DA')
 
-def family(
-    lab:Lab,
-    methods=FAMILY,
-    params:dict|None=None, # of all records
-):
+def family(lab:Lab, methods=FAMILY, params:dict|None=None): # of all records
     "k-means, and every method from one autoencoder a seed where it allows it"
     ds, km = lab.ds, KMeans(lab.ds.n_classes, n_init=20, random_state=lab.seed)
     def plain_kmeans(): return km.fit_predict(scaled(ds))
@@ -40,10 +36,7 @@ def family(
         yield lab.run(m, partial(lab.dec, begin, name=m), params)
 
 # %% ../../nbs/24_compare.ipynb #a7593237
-def family_rows(
-    records:list, # of one data set or of several
-    score:str='acc', # or 'nmi', 'ari', 'seconds', 'iterations'
-)->list: # a row for each method, a column for each data set
+def family_rows(records:list, score:str='acc')->list: # a row a method, a column a data set
     """Mean ± sd over seeds
 
     Seconds, from data to labels, and iterations, mini-batches after the autoencoder, are a median
@@ -66,10 +59,7 @@ def sizes(lab:Lab):
     yield from family(thin, ('DEC', 'DEC+balance', 'DEC+Zipf'), dict(r_min=.1))
 
 # %% ../../nbs/24_compare.ipynb #1b093b7c
-def show_runs(
-    records:list, # of family, of one data set or of several
-    methods=('AE+k-means', *FAMILY),
-):
+def show_runs(records:list, methods=('AE+k-means', *FAMILY)):
     "ACC of every run, a picture for each data set; the band is what DEC's own runs reach"
     data = pd.DataFrame(records).groupby('dataset', sort=False)
     fig, axs = _panels(len(data), 1.8, .25*len(methods) + .9, names=1.6, sharey=True)
@@ -101,11 +91,7 @@ def jitter_rows(records:list)->list: # of jitter; a row for each data set and me
     return pivot(records, ['dataset', 'method'], 'params.autoencoder', column_name='{} autoencoder')
 
 # %% ../../nbs/24_compare.ipynb #ba338399
-def ranks_of(
-    records:list, # of several data sets
-    methods, # to rank; data sets that lack one are left out
-    score:str='acc', # or 'nmi', 'ari'
-)->dict: # data set -> {method: rank}, 1 is best
+def ranks_of(records:list, methods, score:str='acc')->dict: # data set -> {method: rank}, 1 is best
     "Ranks of methods on each data set, by the mean over seeds"
     mean = pd.DataFrame(records).pivot_table(score, 'dataset', 'method', sort=False)
     ranks = mean.reindex(columns=methods).dropna().rank(axis=1, ascending=False)
@@ -114,29 +100,17 @@ def ranks_of(
                        f"methods")
     return ranks.to_dict('index')
 
-def mean_ranks(
-    records:list, # of several data sets
-    methods, # to rank; data sets that lack one are left out
-    score:str='acc', # or 'nmi', 'ari'
-)->tuple: # {method: mean rank, 1 is best}, and the data sets
+def mean_ranks(records:list, methods, score:str='acc')->tuple: # {method: rank}, and the data sets
     "Ranks averaged over data sets (Demšar 2006, section 3.2.2)"
     ranks = pd.DataFrame(ranks_of(records, methods, score))
     return ranks.mean(axis=1).sort_values(kind='stable').to_dict(), [*ranks.columns]
 
-def critical_difference(
-    k:int, # methods
-    n:int, # data sets
-    level:float=.05,
-)->float: # in ranks
+def critical_difference(k:int, n:int, level:float=.05)->float: # k methods, n data sets; in ranks
     "By how much two mean ranks must differ (Nemenyi; Demšar 2006, section 3.2.2)"
     return float(studentized_range.ppf(1 - level, k, np.inf)/2**.5*(k*(k + 1)/(6*n))**.5)
 
 # %% ../../nbs/24_compare.ipynb #fc14b1c4
-def show_ranks(
-    records:list, # of several data sets
-    methods, # to rank
-    score:str='acc', # or 'nmi', 'ari'
-):
+def show_ranks(records:list, methods, score:str='acc'):
     "Mean rank of each method (grey: on each data set), a bar as long as the critical difference"
     (ranks, datasets), each = mean_ranks(records, methods, score), ranks_of(records, methods, score)
     cd = critical_difference(len(ranks), len(datasets))

@@ -61,12 +61,9 @@ def _watched_run(lab, measure): # measure: what `watched` keeps -> numbers for t
     return lab.run('DEC', fit, fixed_setting('DEC', lab.ds.name))
 
 # %% ../../nbs/12_figures.ipynb #801d98bf
-def purities(
-    y, # true classes, (n,)
-    q, # soft assignment, (n, k)
-    m:int=10, # points a cluster
-)->tuple: # two lists of k shares: among the m surest points of each cluster, and among all of it
+def purities(y, q, m:int=10)->tuple:
     "How pure is the top of each cluster, how pure the whole?"
+    # true classes, (n,), and q, (n, k); shares among the m surest points of each cluster, and all
     c = q.argmax(1)
     top = [np.bincount(y[idx]).max()/m for idx in top_points(q, m)]
     whole = [np.bincount(y[c == j]).max()/(c == j).sum() if j in c else None
@@ -112,10 +109,7 @@ def pulls(
     return (dict(cluster=j, index=idx.numpy(), q=q[:, j].numpy())
             | {'equation 4': full.numpy(), "the authors' plot": own.abs().sum(1).numpy()})
 
-def in_tenths(
-    q:np.ndarray, # (m,)
-    v:np.ndarray, # (m,)
-)->list: # 10 means of v, for q in [0, .1), [.1, .2), …; None where there is no point
+def in_tenths(q, v)->list: # 10 means of v, for q in [0, .1), [.1, .2), …; None: no point is there
     "Mean of v for each tenth of q"
     t = np.minimum((10*q).astype(int), 9)
     return [float(v[t == i].mean()) if (t == i).any() else None for i in range(10)]
@@ -123,9 +117,7 @@ def in_tenths(
 # %% ../../nbs/12_figures.ipynb #29b6b8ce
 READINGS = ('equation 4', "the authors' plot")
 
-def start_pulls(
-    lab:Lab,
-)->dict: # see pulls
+def start_pulls(lab:Lab)->dict: # see pulls
     "Who pulls hardest as the KL phase begins?"
     begun, ck = lab.start()
     return pulls(begun.start_codes_, ck.done['k-means on the codes']['mu'].numpy())
@@ -193,10 +185,7 @@ def fig5_rows(records:list)->list: # a row for each seed
     return rows
 
 # %% ../../nbs/12_figures.ipynb #f031f84b
-def show_fig5(
-    lab:Lab,
-    most:int=2000, # points drawn
-):
+def show_fig5(lab:Lab, most:int=2000): # points drawn
     "t-SNE of the codes over epochs, and the accuracy curve (paper: figure 5)"
     ds, (fields, r) = lab.ds, watched(lab)
     pick = np.random.default_rng(0).permutation(ds.n)[:most]
@@ -222,10 +211,7 @@ def show_fig5(
 # %% ../../nbs/12_figures.ipynb #31d82998
 KS = (3, 5, 7, 9, 10, 15, 20)
 
-def two_parts(
-    ds:Dataset, # with classes
-    seed:int=0, # of the draw, where the data set has no published parts
-)->tuple: # of two Datasets: to train on, to validate on
+def two_parts(ds:Dataset, seed:int=0)->tuple: # to train on, to validate on
     "The published parts of a data set, or a random six sevenths and the rest"
     order, m = ((np.arange(ds.n), ds.n_train) if ds.n_train
                 else (np.random.default_rng(seed).permutation(ds.n), 6*ds.n//7))
@@ -246,10 +232,7 @@ def fig6(lab:Lab):
                                                    loss_validation=b, nmi_validation=nmi))
     for k in KS[1::3] if lab.quick else KS: yield part.run('DEC', partial(fit, k), dict(k=k))
 
-def steepest_drop(
-    ks, # numbers of clusters, rising
-    G, # generalizability at each
-)->int: # the one before G falls fastest, for each cluster more
+def steepest_drop(ks, G)->int: # k, rising, and G at each; the one before G falls fastest
     "The paper's answer to 'how many clusters?'"
     return int(ks[np.argmin(np.diff(G)/np.diff(ks))])
 

@@ -21,7 +21,7 @@ from ..training import Diverged, Rows
 from ..sae import AutoEncoder, _attempt, dropout
 from ..kl import kl_loss, kmeans_start
 from ..evaluation import Snapshots, cluster_accuracy, contingency, purity
-from .ablations import Variant, batch_target_loss, plain
+from .ablations import PLAIN, Variant, batch_target_loss
 
 # %% ../../nbs/15_mistakes.ipynb #aab8db0e
 def squared_kernel(z, mu, alpha):
@@ -30,10 +30,10 @@ def squared_kernel(z, mu, alpha):
     q = (1/(1 + d2/alpha)) ** (alpha + 1.0) / 2.0
     return (q/q.sum(1, keepdim=True)).to(z.dtype)
 
-EXPONENT = Variant('formula', 'kernel exponent', replace(plain, assign=squared_kernel))
+EXPONENT = Variant('formula', 'kernel exponent', replace(PLAIN, assign=squared_kernel))
 
 # %% ../../nbs/15_mistakes.ipynb #00426115
-BATCH_TARGET = Variant('formula', 'f from the mini-batch', replace(plain, loss=batch_target_loss))
+BATCH_TARGET = Variant('formula', 'f from the mini-batch', replace(PLAIN, loss=batch_target_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #ad093390
 def chasing_loss(batch):
@@ -41,17 +41,17 @@ def chasing_loss(batch):
     w = batch.q**2/batch.q.sum(0)
     return kl_loss(w/w.sum(1, keepdim=True), batch.q)
 
-CHASING = Variant('formula', 'target not detached', replace(plain, loss=chasing_loss))
+CHASING = Variant('formula', 'target not detached', replace(PLAIN, loss=chasing_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #322e8872
-NO_PARAMETER = Variant('training', 'centroids never trained', replace(plain, train_centroids=False))
+NO_PARAMETER = Variant('training', 'centroids never trained', replace(PLAIN, train_centroids=False))
 
 # %% ../../nbs/15_mistakes.ipynb #eded55bf
 def noisy_loss(batch):
     "Wrong: the dropout of pretraining is left on"
     return kl_loss(batch.p, batch.layer(batch.encoder(dropout(batch.x, .2))))
 
-DROPOUT = Variant('training', 'dropout in the KL phase', replace(plain, loss=noisy_loss))
+DROPOUT = Variant('training', 'dropout in the KL phase', replace(PLAIN, loss=noisy_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #dcc79921
 def snapshots(dec, x): return Snapshots()
@@ -63,7 +63,7 @@ def best_epoch(dec, ds):
 
 def best_accuracy(dec, ds): return cluster_accuracy(ds.y, best_epoch(dec, ds))
 
-BEST_EPOCH = Variant('evaluation', 'best epoch', replace(plain, callbacks=(snapshots,)),
+BEST_EPOCH = Variant('evaluation', 'best epoch', replace(PLAIN, callbacks=(snapshots,)),
                      reported=best_accuracy)
 
 # %% ../../nbs/15_mistakes.ipynb #9f9b1bbe
@@ -91,7 +91,7 @@ def mean_loss(batch):
     "Wrong: what `reduction='mean'` does, an average over points and clusters"
     return nn.functional.kl_div(batch.q.log(), batch.p, reduction='none').mean()
 
-MEAN = Variant('formula', 'KL averaged over clusters', replace(plain, loss=mean_loss))
+MEAN = Variant('formula', 'KL averaged over clusters', replace(PLAIN, loss=mean_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #ecc0ed8e
 # any change is below 1: the end at the first refresh
@@ -132,6 +132,6 @@ def ragged_start(z, k, n_init, seed):
     start = kmeans_start(z[:len(z)//256*256 or len(z)], k, n_init, seed)
     return start | dict(labels=torch.cdist(z, start['mu']).argmin(1))
 
-RAGGED = Variant('data', 'last batch dropped', replace(plain, start=ragged_start))
+RAGGED = Variant('data', 'last batch dropped', replace(PLAIN, start=ragged_start))
 MISTAKES = (Variant('', 'DEC'), EXPONENT, BATCH_TARGET, CHASING, NO_PARAMETER, DROPOUT, BEST_EPOCH,
             SKIPPED, PURITY, FRESH, MEAN, INVERTED, UNUSED, SCALES, RELU_CODE, RELU_DATA, RAGGED)

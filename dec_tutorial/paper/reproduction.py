@@ -57,10 +57,7 @@ AE_CHANGES = {                                                 # each with an au
     'autoencoder on all points': partial(replace, train_part=False)}
 
 # %% ../../nbs/13_reproduction.ipynb #bc6be35b
-def shortened(
-    recipe, # a Recipe
-    share:float=.2, # of the iterations of the autoencoder
-):
+def shortened(recipe, share:float=.2): # of the iterations of the autoencoder
     "The recipe with a shorter autoencoder training, its schedule of rates shortened alike"
     def cut(s):
         return replace(s, n_iter=max(1, round(share*s.n_iter)), lr_step=round(share*s.lr_step),
