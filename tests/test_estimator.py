@@ -1,5 +1,5 @@
 "DEC as users meet it: parameters, refusals, answers, streams, files, scikit-learn's tools"
-import gc, pickle, signal, tempfile, weakref
+import gc, pickle, tempfile, weakref
 from dataclasses import replace
 from functools import partial
 import numpy as np, pandas as pd, pytest, torch, torch.nn as nn
@@ -21,11 +21,10 @@ from dec_tutorial.evaluation import Snapshots, show_training
 from dec_tutorial.family.images import for_pictures
 from dec_tutorial.kl import dec_loss
 from dec_tutorial.methods import METHODS, Method, get_recipe
-from dec_tutorial.paper.baselines import SEC
 from dec_tutorial.practice.how_many import choose_k, k_curve
 from dec_tutorial.practice.seeing import Journey
 from dec_tutorial.sae import AutoEncoder, behind_pca
-from dec_tutorial.soft_assignment import ClusterLayer, soft_assign
+from dec_tutorial.soft_assignment import soft_assign
 from dec_tutorial.training import Callback, Rows, Stage, Trainer
 
 narrow = replace(get_recipe('fast'), dims=(32, 8))         # so that a fit takes a tenth of a second
@@ -127,7 +126,7 @@ class TestChecks:
     @pytest.mark.parametrize('ask', ['predict', 'predict_proba', 'transform', 'partial_fit'])
     def test_new_points_must_be_like_the_old(self, fitted, ask):
         ask = getattr(fitted, ask)
-        with pytest.raises(DecError, match='15 features, but DEC is expecting 16'): ask(points[:, 1:])
+        with pytest.raises(DecError, match='15 features, but DEC is expect'): ask(points[:, 1:])
         with pytest.raises(DecError, match='NaN at row 0'): ask(np.full_like(points, np.nan))
         with pytest.raises(DecError, match='X has shape'): ask(None)
 
@@ -150,10 +149,9 @@ class TestChecks:
         dec = small().fit(sparse.csr_matrix(points))
         assert (dec.predict(sparse.coo_matrix(points)) == dec.predict(points)).all()
 
-    @pytest.mark.parametrize('method', ['ConvDEC', 'VaDE'])
-    def test_an_autoencoder_of_another_kind(self, method):
-        with pytest.raises(DecError, match=f'{method} learns with a .*AutoEncoder'):
-            small(method=method, autoencoder=AutoEncoder(16, (32, 8))).fit(points)
+    def test_an_autoencoder_of_another_kind(self):
+        dec = small(method='VaDE', autoencoder=AutoEncoder(16, (32, 8)))
+        with pytest.raises(DecError, match='VaDE learns with a VariationalAuto'): dec.fit(points)
 
 class TestFit:
     def test_it_finds_the_blobs(self, fitted): assert len(set(zip(fitted.labels_, classes))) == 3
@@ -259,13 +257,6 @@ class TestSklearn:
         assert (clone(dec).fit(points).labels_ == dec.labels_).all()
         assert (Brief.load(tmp_path/'m').predict(points) == dec.labels_).all()
 
-    def test_spectral_clustering_is_an_estimator_too(self):
-        sec = SEC(3, random_state=0, n_init=2).fit(frame)
-        assert (sec.predict(frame) == sec.labels_).all()
-        with pytest.raises(ValueError, match='feature names'):
-            sec.predict(frame[frame.columns[::-1]])
-        with pytest.raises(DecError, match='mu must be a number'): SEC(3, mu='a').fit(points)
-
 class TestSession:
     "What a program has set up neither matters to DEC nor is changed by it"
     @pytest.mark.parametrize('mood', [torch.no_grad, torch.inference_mode,
@@ -291,24 +282,12 @@ class TestSession:
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_threads(self):
-        def fit(seed): return small(ae_iter=60 + 20*seed, random_state=seed).fit(points).start_codes_
+        def fit(seed): return small(ae_iter=60 + 20*seed).fit(points).start_codes_
         alone, before = [fit(s) for s in range(3)], torch.get_rng_state()
         together = Parallel(n_jobs=3, backend='threading')(delayed(fit)(s) for s in range(3))
         assert all(map(np.array_equal, alone, together))
         assert torch.equal(torch.get_rng_state(), before)
         assert torch.get_default_dtype() == torch.float32
-
-    @pytest.mark.parametrize('handler', [signal.SIG_IGN, lambda *_: None], ids=['ignored', 'own'])
-    def test_a_handler_of_ctrl_c(self, handler):
-        heard = []
-        class Press(Callback):
-            def after_batch(self, trainer):
-                signal.raise_signal(signal.SIGINT)
-                heard.append(1)
-        was = signal.signal(signal.SIGINT, handler)
-        try: small(callbacks=[Press()]).fit(points)
-        finally: signal.signal(signal.SIGINT, was)
-        assert len(heard) > 1
 
 class TestSecondAttempts:
     def test_an_autoencoder_that_learned_nothing_starts_again(self):
@@ -370,7 +349,7 @@ class TestStream:
 
     def test_an_autoencoder_is_not_thrown_away(self):
         dec = small().fit_autoencoder(points)
-        with pytest.raises(DecError, match='no clusters yet'): dec.partial_fit(points)
+        with pytest.raises(DecError, match='no clusters to go on with'): dec.partial_fit(points)
 
     def test_a_stream_of_one_kind_still_teaches(self):
         "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
@@ -411,8 +390,7 @@ class TestModelFile:
         recipe = replace(narrow, cluster=Stage(20, optimizer=kind, lr=1e-3))
         dec = small(recipe=recipe).fit(frame).partial_fit(frame)
         again = reread(dec, tmp_path)
-        assert again.history_ == dec.history_
-        assert list(again.feature_names_in_) == list(frame.columns)
+        assert (again.history_, *again.feature_names_in_) == (dec.history_, *frame.columns)
         assert same(again.partial_fit(frame), dec.partial_fit(frame))
 
     def test_a_loaded_model_is_fitted_again_in_the_same_way(self, tmp_path):
@@ -474,11 +452,10 @@ class TestModelFile:
 def twice(batch): return 2*dec_loss(batch)
 
 class TestMethods:
-    @pytest.mark.parametrize('wrong, says', [
-        (dict(train_encoder=False, train_centroids=False), 'nothing to train'),
-        (dict(train_encoder=False, train_decoder=True), 'leave train_decoder and augment out')])
-    def test_something_must_be_trained(self, wrong, says):
-        with pytest.raises(DecError, match=says): own(**wrong)
+    def test_something_must_be_trained(self):
+        rest = partial(own, train_encoder=False)
+        with pytest.raises(DecError, match='nothing to train'): rest(train_centroids=False)
+        with pytest.raises(DecError, match='leave train_decoder'): rest(train_decoder=True)
 
     @pytest.mark.parametrize('part, says', [
         (dict(loss=lambda b: b.q), 'loss must return one number'),
@@ -497,12 +474,6 @@ class TestMethods:
     def test_the_encoder_may_rest(self):
         dec = small(method=own(train_encoder=False), precision='float32').fit(points)
         np.testing.assert_allclose(dec.transform(points), dec.start_codes_, atol=1e-5)
-
-    def test_a_head_of_ones_own_goes_on_with_a_stream(self):
-        class Own(ClusterLayer):
-            def __init__(self, mu, alpha, assign): super().__init__(mu, 2*alpha, assign)
-        dec = small(method=own(head=Own)).fit(points)
-        assert dec.partial_fit(points).layer_.alpha == 2.
 
 class TestCallbacks:
     def test_classes_functions_and_callbacks_in_one_list(self):
@@ -542,8 +513,7 @@ class TestNumberOfClusters:
 
     def test_there_may_be_none(self):
         noise = np.random.default_rng(0).random((200, 16), dtype=np.float32)
-        curve = k_curve(small(), noise, [2, 5])
-        with pytest.warns(UserWarning, match='there may be none'): choose_k(curve)
+        with pytest.warns(UserWarning, match='none'): choose_k(k_curve(small(), noise, [2, 5]))
 
     def test_halves_need_autoencoders_of_their_own(self, fitted):
         with pytest.raises(DecError, match='eave autoencoder out'):

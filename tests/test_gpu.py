@@ -6,10 +6,10 @@ import numpy as np, pytest, torch
 from scipy import sparse
 from torch.utils import backend_registration
 from dec_tutorial import training
-from dec_tutorial.data import Dataset
-from dec_tutorial.dec import DEC, METHODS, Recipe
+from dec_tutorial.dec import DEC
 from dec_tutorial.evaluation import Snapshots
 from dec_tutorial.family.images import for_pictures
+from dec_tutorial.methods import METHODS, Recipe
 from dec_tutorial.sae import behind_pca
 from dec_tutorial.practice.seeing import Journey, moving_map
 from dec_tutorial.inside.machine import device_of
@@ -26,6 +26,7 @@ def walk(): # in a process of its own: PyTorch cannot forget a kind of device
     del sys.modules[__name__]
     raise SystemExit(pytest.main([__file__, '-q', '-p', 'pretended_gpu', '-p', 'no:cacheprovider']))
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available() or bool(pretended), reason='there is a GPU')
 @pytest.mark.skipif(not hasattr(backend_registration, '_setup_privateuseone_for_python_backend'),
                     reason='this PyTorch knows no devices made in Python')
@@ -40,10 +41,10 @@ def x(): # points that overlap, so that equal results are no accident
 def fitted(x, device='cuda', recipe=tiny, **kw):
     return DEC(3, recipe=recipe, random_state=0, device=device, precision='float32', **kw).fit(x)
 
-def suited(x, method, recipe): # arguments of a DEC whose points are pictures of 4 by 4
-    convolutions = 'Conv' in method                           # which cannot be trained layer by layer
-    return dict(method=method, recipe=replace(recipe, pretrain=None) if convolutions else recipe,
-                **for_pictures(method, Dataset('pictures', x, image_shape=(4, 4))))
+def suited(method): # arguments of a DEC whose points are pictures of 4 by 4
+    convolves = 'Conv' in method                          # which cannot be trained layer by layer
+    recipe = replace(tiny, pretrain=None) if convolves else tiny
+    return dict(method=for_pictures(method, (4, 4)), recipe=recipe)
 
 def assert_same(a, b, x):
     "Bit for bit, if the CPU computes for the pretended GPU, too"
@@ -55,18 +56,18 @@ def assert_same(a, b, x):
 @gpu
 @pytest.mark.parametrize('method', METHODS)
 def test_as_on_the_cpu(x, monkeypatch, method):
-    """And the processor runs ahead of the GPU: no step waits for it, only a look at the loss now
-    and then, and a refresh"""
-    how, step, seen = suited(x, method, tiny), training.Trainer.step, []
+    "And no step waits for the GPU, only a look at the loss now and then, and a refresh"
+    how, step, waited = suited(method), training.Trainer.step, []
     def watched(self): # a real GPU does not say when a program waits
         before = pretended.waits.copy()
         step(self)
-        seen.extend(pretended.waits - before)
+        waited.extend(pretended.waits - before)
     with monkeypatch.context() as m:
         if pretended: m.setattr(training.Trainer, 'step', watched)
         there = fitted(x, **how)
-    assert there.layer_.mu.device.type == ('pretended' if pretended else 'cuda') and seen == []
-    assert not pretended or pretended.waits
+    assert there.layer_.mu.device.type == ('pretended' if pretended else 'cuda')
+    assert waited == []
+    assert pretended is None or pretended.waits
     if method != 'IMSAT': assert_same(there, fitted(x, 'cpu', **how), x)        # which draws noise
 
 @gpu
@@ -96,14 +97,16 @@ def test_resumes(tmp_path, x, monkeypatch, at):
 def test_a_model_goes_anywhere(tmp_path, x):
     d = fitted(x)
     d.save(tmp_path/'m.safetensors')
-    for other in (DEC.load(tmp_path/'m.safetensors'), copy.deepcopy(d), pickle.loads(pickle.dumps(d)),
-                  DEC.load(tmp_path/'m.safetensors', device='cpu')): assert_same(other, d, x)
-    assert other.layer_.mu.device.type == 'cpu'
+    there, here = (DEC.load(tmp_path/'m.safetensors', device=at) for at in ('auto', 'cpu'))
+    copies = copy.deepcopy(d), pickle.loads(pickle.dumps(d))
+    for other in (there, here, *copies): assert_same(other, d, x)
+    assert there.layer_.mu.device == d.layer_.mu.device
+    assert here.layer_.mu.device.type == 'cpu'
 
 @gpu
 def test_goes_on_with_new_points(x):
     there, here = fitted(x), fitted(x, 'cpu')
-    for d in (there, here): d.partial_fit(x[:64] + .1)
+    for d in (there, here): d.partial_fit(x[:64] + .1).partial_fit(x[64:])
     assert_same(there, here, x)
 
 @gpu
@@ -113,9 +116,8 @@ def test_points_in_memory_are_brought_to_it(x):
     z = apply_chunked(there.autoencoder_.encoder, rows)
     assert z.device == there.layer_.mu.device == device_of(there.layer_, 'cpu')
     np.testing.assert_allclose(z.cpu(), there.transform(x), rtol=1e-6)
-    assert behind_pca(there.autoencoder_, rows) == pytest.approx(behind_pca(here.autoencoder_, rows),
-                                                                 abs=0 if pretended else 1e-3)
-    assert device_of(torch.square, 'cpu') == device_of(torch.nn.ReLU(), 'cpu') == 'cpu'
+    a, b = (behind_pca(dec.autoencoder_, rows) for dec in (there, here))
+    assert a == pytest.approx(b, abs=0 if pretended else 1e-3)
 
 @gpu
 def test_is_watched(x):

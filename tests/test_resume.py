@@ -4,7 +4,6 @@ from dataclasses import replace
 import numpy as np, pytest, torch
 from scipy import sparse
 from conftest import files, make_blobs
-from dec_tutorial import dec, training
 from dec_tutorial.checkpoint import Checkpoint, job_key
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC
@@ -49,10 +48,6 @@ class TestCheckpoint:
             assert again.once('step', iter([5]).__next__) == 5
             assert again.once('step', iter([6]).__next__) == 5
 
-    def test_without_a_file_nothing_is_remembered(self):
-        ck = Checkpoint()
-        assert (ck.once('step', lambda: 1), ck.once('step', lambda: 2)) == (1, 2)
-
     def test_parts_share_a_file(self, ck):
         ck.within('half 1').once('step', lambda: 1)
         ck.within('half 2').once('step', lambda: 2)
@@ -67,27 +62,18 @@ class TestCheckpoint:
         with pytest.raises(DecError, match='is of a run with stage.n_iter=5, here 6'):
             Checkpoint(ck.path).claim(lr=.1, stage=Stage(6))
 
-    def test_it_is_gone_when_cleared(self, ck, tmp_path):
-        ck.once('step', lambda: 1)
-        ck.clear()
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize('kind', ['empty', 'text', 'npz', 'model', 'dict', 'cut'])
-    def test_a_foreign_or_damaged_file_is_left_as_it_is(self, tmp_path, kind):
+    @pytest.mark.parametrize('write', [
+        lambda f: f.write(b''), lambda f: f.write(b'a,b\n1,2\n'), lambda f: f.write(b'PK, cut'),
+        lambda f: np.savez(f, x=points), lambda f: torch.save(torch.nn.Linear(2, 2), f),
+        lambda f: torch.save(dict(weights=torch.ones(3)), f)], ids=range(6))
+    def test_a_foreign_or_damaged_file_is_left_as_it_is(self, tmp_path, write):
         path = tmp_path/'mine'
-        if kind == 'npz':
-            with open(path, 'wb') as f: np.savez(f, x=points)
-        elif kind == 'model': torch.save(torch.nn.Linear(2, 2), path)
-        elif kind == 'dict': torch.save(dict(weights=torch.ones(3)), path)
-        elif kind == 'cut':
-            Checkpoint(path).once('step', lambda: torch.ones(9))
-            path.write_bytes(path.read_bytes()[:-100])
-        else: path.write_bytes(b'a,b\n1,2\n'*(kind == 'text'))
+        with open(path, 'wb') as f: write(f)
         before = path.read_bytes()
         with pytest.raises(DecError, match='is not a checkpoint that can be read.* delete it'):
             make(checkpoint=path).fit(points)
         assert path.read_bytes() == before
-        assert os.listdir(tmp_path) == ['mine']
+        assert files(tmp_path) == ['mine']
 
     def test_what_cannot_be_stored_is_refused_and_forgotten(self, ck):
         for _ in range(2):
@@ -99,13 +85,11 @@ class TestCheckpoint:
         assert start(on_a_full_disk, ck.path).finish().returncode == 0
         assert set(Checkpoint(ck.path).done) == {'small'}                 # of the save before
 
-    @pytest.mark.parametrize('where', ['file/ck', 'folder'])
-    def test_a_path_that_cannot_be_written_is_told_at_once(self, tmp_path, where, monkeypatch):
+    def test_a_path_that_cannot_be_written_is_told_at_once(self, tmp_path, monkeypatch):
         (tmp_path/'file').write_text('')
-        (tmp_path/'folder').mkdir()
         monkeypatch.setattr(Trainer, 'step', lambda self: 1/0)
-        with pytest.raises(DecError, match='cannot write|not a checkpoint'):
-            make(checkpoint=tmp_path/where).fit(points)
+        with pytest.raises(DecError, match='cannot write'):
+            make(checkpoint=tmp_path/'file'/'ck').fit(points)
 
 def on_a_full_disk(path): # a limit on the size of files does the same
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -127,7 +111,7 @@ class TestJob:
         assert len(job_key(v=one)) == 16
 
     @pytest.mark.parametrize('other, says', [
-        (dict(random_state=1), 'seed=0, here 1'), (dict(alpha=2.), 'alpha=1.0, here 2'),
+        (dict(random_state=1), 'random_state=0, here 1'), (dict(alpha=2.), 'alpha=1.0, here 2'),
         (dict(n_clusters=5), 'n_clusters=4, here 5'), (dict(n_init=3), 'n_init=20, here 3'),
         (dict(max_iter=61), 'recipe.cluster.n_iter=60, here 61'), (dict(method='IDEC'), 'recipe.'),
         (dict(recipe=replace(tiny, dims=(24, 5))), 'recipe.dims'), (dict(precision='bf16'), 'prec'),
@@ -141,10 +125,6 @@ class TestJob:
     @pytest.mark.parametrize('other', [points[:-1], points + np.float32(1e-3)], ids=range(2))
     def test_other_points_are_another_job(self, left, other):
         with pytest.raises(DecError, match='run with points='): make(checkpoint=left).fit(other)
-
-    def test_another_version_is_another_job(self, left, monkeypatch):
-        monkeypatch.setattr(dec, '__version__', '99')
-        with pytest.raises(DecError, match='version=.*, here 99'): make(checkpoint=left).fit(points)
 
     def test_another_autoencoder_is_another_job(self, tmp_path):
         one, two = (AutoEncoder(20, (6,), 'uniform', seed) for seed in (0, 1))
@@ -182,15 +162,6 @@ class TestResume:
         with pytest.raises(KeyboardInterrupt): torn.fit(x)
         once = make(**args).fit(x)
         assert (torn.fit(x).predict_proba(x) == once.predict_proba(x)).all()
-
-    def test_what_a_callback_moved(self, tmp_path):
-        class Move(Callback):
-            def after_batch(self, trainer):
-                if trainer.t == 10: trainer.batch.layer.mu.data.add_(1.)
-        args = dict(method=replace(METHODS['DEC'], train_centroids=False))
-        torn = make(checkpoint=tmp_path/'ck', callbacks=[Move(), Stop(20)], **args)
-        with pytest.raises(KeyboardInterrupt): torn.fit(points)
-        assert_same(torn.fit(points), make(callbacks=[Move()], **args).fit(points))
 
 def life(moment=None, sig=None):
     "A job in a process of its own, which dies at the moment; its batches stand in `log`"
@@ -235,7 +206,7 @@ class TestKillAndResume:
 
     # at any moment, several times in the life of a job: DEC_TUTORIAL_KILLS=200 before a release
     def test_at_random(self, start, tmp_path, whole):
-        left, rng = int(os.environ.get('DEC_TUTORIAL_KILLS', 6)), random.Random(0)
+        left, rng = int(os.environ.get('DEC_TUTORIAL_KILLS', 4)), random.Random(0)
         often, began = dict(DEC_TUTORIAL_SAVE_EVERY='.01'), time.time()
         assert start(life, env=often).finish().returncode == 0
         takes = time.time() - began
@@ -296,12 +267,6 @@ class TestWorkers:
         for name in ('MASTER_ADDR', 'MASTER_PORT'): monkeypatch.delenv(name, raising=False)
         for name, v in dict(RANK='0', WORLD_SIZE='2').items(): monkeypatch.setenv(name, v)
         with pytest.raises(DecError, match='start them with torchrun'): make().fit(points)
-
-    def test_more_workers_than_rows(self, monkeypatch):
-        rows = training.Rows(np.arange(6, dtype=np.float32).reshape(3, 2))
-        monkeypatch.setattr(training, 'worker', lambda: (3, 4))
-        monkeypatch.setattr(training, '_gather', lambda out, share: out)
-        assert training.apply_chunked(lambda b: b, rows).shape == (1, 2)        # of no account
 
     @pytest.mark.slow
     def test_under_torchrun(self, tmp_path):
