@@ -201,8 +201,8 @@ def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
     return drawn
 
 # %% ../nbs/09_command_line.ipynb #e9dcfe49
-_PICTURES = [f'{name}.png' for name in ('top', 'samples', 'reconstructions', 'how_many', 'embedding',
-                                        'contingency', 'confidence', 'training')]
+_PICTURES = ('top.png', 'samples.png', 'reconstructions.png', 'how_many.png', 'embedding.png',
+             'contingency.png', 'confidence.png', 'training.png')
 _WRITTEN = [*_PICTURES, 'assignments.csv', 'model.safetensors', 'record.json', 'report.html']
 
 def _command_of(folder): # that is not finished in it, or made the records in it; None: neither
@@ -307,7 +307,8 @@ def dec_fit(
     command = _command_line(data, dict(
         method=method, recipe=recipe, seed=seed, root=root, n_clusters=n_clusters, **limits,
         **where, dims=dims and ','.join(map(str, np.ravel(dims)))))
-    name = f'{ds.name}-{recipe}-{seed}' if method == 'DEC' else f'{ds.name}-{method}-{recipe}-{seed}'
+    known = [ds.name, recipe, seed] if method == 'DEC' else [ds.name, method, recipe, seed]
+    name = '-'.join(map(str, known))
     folder = _user_path(out) if out else _default_folder(name, command)
     _refuse_overwrite(folder, data)
     if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}')

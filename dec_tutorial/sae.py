@@ -208,6 +208,7 @@ def _attempt(make, rows, recipe, seed, *, rate, ck, augment):
                 seconds=sum(t.seconds for t in phases) or time.perf_counter() - began,
                 phases=[dict(name=t.name, history=t.history) for t in phases])
 
+# %% ../nbs/37_dec.ipynb #s3cond02
 def train_autoencoder(
     make, # (d, dims, init, seed) -> module with encoder and decoder
     rows:Rows, # all points

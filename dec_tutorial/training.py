@@ -114,9 +114,17 @@ def check(
     "Refuse a value in one sentence"
     if not fine: raise DecError(f"{name} must be {what}, not {value!r}")
 
-def is_number(v): return isinstance(v, numbers.Real) and not isinstance(v, bool)
-def is_whole(v, least=1): return isinstance(v, numbers.Integral) and is_number(v) and v >= least
-def is_share(v): return is_number(v) and 0 <= v <= 1
+def is_number(v):
+    "A real number, and not True or False?"
+    return isinstance(v, numbers.Real) and not isinstance(v, bool)
+
+def is_whole(v, least=1):
+    "A whole number of at least `least`?"
+    return isinstance(v, numbers.Integral) and is_number(v) and v >= least
+
+def is_share(v):
+    "A number from 0 to 1?"
+    return is_number(v) and 0 <= v <= 1
 
 # %% ../nbs/01_training.ipynb #325f14e0
 @dataclass(frozen=True)

@@ -172,7 +172,10 @@ def evaluating(
 
 # %% ../../nbs/38_machine.ipynb #rollb001
 @contextmanager
-def rollback_on_error(*nets): # what they held is put back if the block does not end well
+def rollback_on_error(
+    *nets, # modules
+):
+    "What they hold is put back if the block does not end well"
     before = [copy.deepcopy(net.state_dict()) for net in nets]
     try: yield
     except BaseException:

@@ -48,7 +48,7 @@ class Variant:
     recipe:Callable|None = None # recipe -> recipe, if the variant needs an autoencoder of its own
     # (DEC after fit_autoencoder, points) -> arguments of DEC that depend on these
     prepare:Callable|None = None
-    labels:Callable|None = None # (dec, data set) -> the final clusters, if not those of the largest q
+    labels:Callable|None = None # (dec, data set) -> final clusters, if not those of the largest q
     # (dec, data set) -> what a program would call its accuracy, if that is not ACC (page 15 has
     # such programs)
     reported:Callable|None = None
@@ -171,6 +171,7 @@ def every_batch(begun, x):
     return dict(update_interval=1, tol=0., max_iter=most)
 
 def every_epoch(begun, x):
+    "Arguments of DEC: as many batches between two refreshes as an epoch has"
     return dict(update_interval=math.ceil(x.shape[0]/begun.recipe_.cluster.batch(x.shape[0])))
 
 TARGET = (

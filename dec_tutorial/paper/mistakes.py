@@ -54,14 +54,18 @@ def noisy_loss(batch):
 DROPOUT = Variant('training', 'dropout in the KL phase', replace(PLAIN, loss=noisy_loss))
 
 # %% ../../nbs/15_mistakes.ipynb #dcc79921
-def snapshots(dec, x): return Snapshots()
+def snapshots(dec, x):
+    "A callback that keeps the clusters of every refresh"
+    return Snapshots()
 
 def best_epoch(dec, ds):
     "Wrong: the clusters with the highest accuracy of all refreshes"
     seen = [clusters for _, clusters, _ in dec.callbacks_[0].kept] + [dec.labels_]
     return max(seen, key=partial(cluster_accuracy, ds.y))
 
-def best_accuracy(dec, ds): return cluster_accuracy(ds.y, best_epoch(dec, ds))
+def best_accuracy(dec, ds):
+    "What a program reports that picks its best epoch"
+    return cluster_accuracy(ds.y, best_epoch(dec, ds))
 
 BEST_EPOCH = Variant('evaluation', 'best epoch', replace(PLAIN, callbacks=(snapshots,)),
                      reported=best_accuracy)
@@ -73,8 +77,13 @@ def skipping_accuracy(y, c):
     pairs = list(zip(*linear_sum_assignment(w, maximize=True)))
     return sum(w[i, j] for i, j in pairs[:len(pairs) - 1])/len(y)
 
-def skipping(dec, ds): return skipping_accuracy(ds.y, dec.labels_)
-def called_accuracy(dec, ds): return purity(ds.y, dec.labels_)
+def skipping(dec, ds):
+    "What a program reports that forgets a pair"
+    return skipping_accuracy(ds.y, dec.labels_)
+
+def called_accuracy(dec, ds):
+    "What a program reports that means purity"
+    return purity(ds.y, dec.labels_)
 
 SKIPPED = Variant('evaluation', 'accuracy without the last class', reported=skipping)
 PURITY = Variant('evaluation', 'purity called accuracy', reported=called_accuracy)
@@ -106,7 +115,11 @@ def bare_points(begun, x):
 SCALES = Variant('data', 'clustered on another scale', prepare=bare_points)
 
 # %% ../../nbs/15_mistakes.ipynb #32e30283
-def relu_network(end, *shape): # end: 'encoder' or 'decoder'
+def relu_network(
+    end, # 'encoder' or 'decoder'
+    *shape, # d, dims, init, seed of AutoEncoder
+):
+    "An autoencoder with one ReLU too many"
     ae = AutoEncoder(*shape)
     getattr(ae, end).append(nn.ReLU())
     return ae

@@ -236,7 +236,8 @@ def kmeans_labels(x, k:int, seed:int)->tuple: # clusters, (n,), and a field for 
 # %% ../../nbs/11_tables.ipynb #78781bcd
 POINTS = (2500, 5000, 10_000, 20_000, 40_000)                       # and all
 
-def scaled(ds:Dataset): # points as k-means, SEC and LDMGI see them
+def scaled(ds:Dataset):
+    "Points as k-means, SEC and LDMGI see them"
     return ds.x*scale_factor(ds.x)
 
 def graphs(lab:Lab):
