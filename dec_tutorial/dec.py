@@ -116,7 +116,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
             validate_data(self, X, skip_check_array=True)     # notes the names of the columns
             self.scale_, self.recipe_, self.method_ = rows.factor, recipe, method
             self.seed_, self.n_clusters_, self.momentum_ = seed, int(self.n_clusters), None
-            try: yield _Run(x, rows, recipe, method, ck, seed)
+            try: yield _Run(x, rows, recipe, method, checkpoint=ck, seed=seed)
             except BaseException:
                 self._forget()                                          # half a model is no model
                 raise
@@ -285,8 +285,8 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         Callbacks are those of the fit, unless they are fit_only, and count its batches from 0."""
         if not hasattr(self, 'layer_'):
             if not hasattr(self, 'autoencoder_'): return self.fit(X)
-            raise DecError('fit_autoencoder has made no clusters to go on with; give autoencoder_ '
-                           'to another DEC, and fit that')
+            raise DecError('fit_autoencoder has made no clusters yet; give autoencoder_ to another '
+                           'DEC, and fit that')
         recipe, method = self._resolved(sparse.issparse(X))
         if (self.n_clusters, method.head, method.network) != (self.n_clusters_, self.method_.head,
                                                               self.method_.network):

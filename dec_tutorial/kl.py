@@ -8,7 +8,7 @@ __all__ = ['kl_loss', 'kl_gradients', 'kmeans_start', 'Refresh', 'Batch', 'dec_l
 # %% ../nbs/05_kl.ipynb #807d0c5c
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 import numpy as np, torch, torch.nn as nn
 from sklearn.cluster import KMeans
 from .data import DecError
@@ -145,12 +145,13 @@ def fit_clusters(
 )->tuple: # the fitted Trainer and its Refresh
     "The KL phase of DEC (paper: section 3.1.3)"
     net = nn.Sequential(encoder, layer)
-    refresh = Refresh(lambda: apply_chunked(net, rows), labels, update_interval, tol, target)
+    refresh = Refresh(partial(apply_chunked, net, rows), labels, update_interval, tol=tol,
+                      target=target)
     def step(b):
-        trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer, network,
-                              trainer.t/trainer.n_iter, augment)
+        trainer.batch = Batch(rows[b], refresh.p.index_select(0, b), encoder, layer,
+                              network=network, done=trainer.t/trainer.n_iter, augment=augment)
         return loss(trainer.batch)
     params = [*dict.fromkeys([*net.parameters(), *(network.parameters() if network else ())])]
-    trainer = Trainer(step, params, len(rows), stage, seed, [refresh, *callbacks], 'clusters',
-                      modules=[net, *([network] if network else [])])
+    trainer = Trainer(step, params, len(rows), stage, seed=seed, callbacks=[refresh, *callbacks],
+                      name='clusters', modules=[net, *([network] if network else [])])
     return (ck or Checkpoint()).run('clusters', trainer), refresh

@@ -162,7 +162,7 @@ def rehearse(
     "Call each part of a method once, on a few points and an untrained network"
     with seeded(0, x.device), warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        try: return _rehearse(method, x, k, recipe, alpha)
+        try: return _rehearse(method, x, k, recipe, alpha=alpha)
         except DecError: raise
         except Exception as e: failed = f'{type(e).__name__}: {e}'
     warnings.warn(f'a part of your own failed on a few points ({failed}); the fit goes on, since '

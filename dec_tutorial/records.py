@@ -54,7 +54,7 @@ def write_records(
 ):
     "Save records as a JSON list, one record a line"
     with atomic_path(path) as tmp:
-        plain = lambda v: v.item() if isinstance(v, np.generic) else str(v)
+        def plain(v): return v.item() if isinstance(v, np.generic) else str(v)
         tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False, default=plain)
                                            for r in records) + '\n]\n', encoding='utf-8')
 

@@ -112,8 +112,9 @@ def train_pair(
         if not last: code = F.relu(code)
         y = dec(dropout(code, on_code) if on_code else code)
         return reconstruction_loss(x.float(), (y if first else F.relu(y)).float(), factor)
-    return (ck or Checkpoint()).run(name, Trainer(loss, [*enc.parameters(), *dec.parameters()],
-                                                  len(h), stage, seed, name=name))
+    params = [*enc.parameters(), *dec.parameters()]
+    trainer = Trainer(loss, params, len(h), stage, seed=seed, name=name)
+    return (ck or Checkpoint()).run(name, trainer)
 
 # %% ../nbs/02_sae.ipynb #567bbfc7
 def pretrain_layerwise(
@@ -137,9 +138,9 @@ def pretrain_layerwise(
     h, out = rows, []
     for l, (enc, dec) in enumerate(zip(encs, decs[::-1])):
         last = l == len(encs) - 1
-        out.append(train_pair(enc, dec, h, stage, l == 0, last, factor, seed + l, ck,
-                              f'layer {l+1} of {len(encs)}'))
-        if not last: h = Computed(h, lambda c, enc=enc: F.relu(enc(c)), enc.out_features)
+        out.append(train_pair(enc, dec, h, stage, first=l == 0, last=last, factor=factor,
+                              seed=seed + l, ck=ck, name=f'layer {l+1} of {len(encs)}'))
+        if not last: h = Computed(h, nn.Sequential(enc, nn.ReLU()), enc.out_features)
         if not last and 4*h.n*h.d <= cache: h = h.hold()
     return out
 
@@ -157,7 +158,7 @@ def finetune(
     def loss(b):
         x = augment(rows[b]) if augment else rows[b]
         return reconstruction_loss(x, ae(x), factor)
-    trainer = Trainer(loss, ae.parameters(), len(rows), stage, seed, name='autoencoder',
+    trainer = Trainer(loss, ae.parameters(), len(rows), stage, seed=seed, name='autoencoder',
                       modules=[ae])
     return (ck or Checkpoint()).run('autoencoder', trainer)
 
@@ -220,7 +221,8 @@ def train_autoencoder(
     "Train an autoencoder, at lower rates while principal components restore the points better"
     best, seconds = None, 0.
     for rate in (1, 1/2, 1/4, 1/8):
-        attempt = partial(_attempt, make, rows, recipe, seed, rate=rate, ck=ck, augment=augment)
+        attempt = partial(_attempt, make, rows, recipe, seed=seed, rate=rate, ck=ck,
+                          augment=augment)
         got = ck.once(f'autoencoder at rate {rate}', attempt)
         seconds += got['seconds']
         if best and best['behind'] + .05 < got['behind'] < math.inf: break

@@ -266,7 +266,8 @@ class Trainer:
                      if not any(v is p for p in self.params)]
         self.device, (self.rank, self.world) = self.params[0].device, worker()
         self.opt, self.stream = (stage.make_optimizer(self.params),
-                                 BatchStream(n, stage.batch(n), seed, stage.order, self.device))
+                                 BatchStream(n, stage.batch(n), seed, order=stage.order,
+                                             device=self.device))
         self.n_iter, self.t, self.seconds, self.stop_reason = stage.iterations(n), 0, 0., None
         # (iteration, mean loss since the last entry)
         self.history, self.total = [], torch.zeros((), device=self.device)

@@ -140,7 +140,7 @@ def mixture_start(z, k, n_init, seed):
     "A mixture of Gaussians fitted by scikit-learn, from one k-means: `n_init` is not used"
     gm = GaussianMixture(k, covariance_type='diag', n_init=1, random_state=seed,
                          reg_covar=1e-3).fit(z.double().numpy())
-    t = lambda a: torch.from_numpy(a).float()
+    def t(a): return torch.from_numpy(a).float()
     return dict(mu=t(gm.means_), labels=torch.from_numpy(gm.predict(z.double().numpy())),
                 head=dict(mu=t(gm.means_), log_var=t(gm.covariances_).log(),
                           logits=t(gm.weights_).log()))
@@ -178,8 +178,9 @@ def vade(batch):
     mean, log_var = net.encoder[-1](h), net.spread(h.float())
     z = mean + (log_var/2).exp()*torch.randn_like(mean)
     error = (net.decoder(z) - batch.x).square().sum(1).mean()/(2*NOISE)
-    return (error + mixture_divergence(mean, log_var, head(z), head.mu, head.log_var,
-                                       head.log_pi()))/batch.x.shape[1]
+    far = mixture_divergence(mean, log_var, gamma=head(z), mu=head.mu, log_var_c=head.log_var,
+                             log_pi=head.log_pi())
+    return (error + far)/batch.x.shape[1]
 
 METHODS['VaDE'] = Method('VaDE', loss=vade, network=VariationalAutoEncoder, head=MixtureHead,
                          start=mixture_start, train_decoder=True, shareable=False,

@@ -113,6 +113,7 @@ def top_words(
 )->dict: # cluster -> words, most telling first
     "The words that tell a cluster from the rest"
     labels, names = np.asarray(labels), np.asarray(names)
-    mean = lambda rows: np.asarray(x[rows].mean(0)).ravel() if rows.any() else np.zeros(x.shape[1])
+    def mean(rows):
+        return np.asarray(x[rows].mean(0)).ravel() if rows.any() else np.zeros(x.shape[1])
     return {int(j): names[np.argsort(-(mean(labels == j) - mean(labels != j)),
                                      kind='stable')[:m]].tolist() for j in np.unique(labels)}
