@@ -163,9 +163,9 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         method:Method|None=None, # with which it was fitted, if that is none of METHODS
     )->'FittedModel': # fitted
         "Read a model back; nothing in the file is executed"
-        device, m = pick_device(device), read_model(path)
+        device = pick_device(device)
         try:
-            with usual_defaults(): return cls._rebuilt(m, device, method)
+            with usual_defaults(): return cls._rebuilt(read_model(path), device, method)
         except DecError: raise
         except Exception as e:
             raise DecError(f"{path} is a model file with parts that do not fit together "
