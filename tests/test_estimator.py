@@ -349,7 +349,7 @@ class TestStream:
 
     def test_an_autoencoder_is_not_thrown_away(self):
         dec = small().fit_autoencoder(points)
-        with pytest.raises(DecError, match='no clusters to go on with'): dec.partial_fit(points)
+        with pytest.raises(DecError, match='no clusters yet'): dec.partial_fit(points)
 
     def test_a_stream_of_one_kind_still_teaches(self):
         "By its own sizes its target would be q itself, nearly; by those of the stream it sharpens"
