@@ -26,6 +26,7 @@ from .checkpoint import Checkpoint, job_key
 from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
+from .methods import METHODS
 from .evaluation import (flat, show_confidence, show_contingency, show_flat, show_top,
                                      show_training)
 from .practice.how_many import choose_k, k_curve, show_k_curve
@@ -283,9 +284,7 @@ def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
               '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
               'y beside x is not)', str, opt=False, nargs='?')='digits',
-    # DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, ConvDEC,
-    # ConvDEC-pooled or ConvDEC-DA
-    method:str='DEC',
+    method:_arg(', '.join(METHODS), str)='DEC',
     recipe:str='fast', # fast, paper or authors
     seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,

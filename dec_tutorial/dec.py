@@ -192,14 +192,14 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
 
     def _rehearse(self, method, rows, recipe):
         "Try parts of the user's own on a few points, before an hour is spent on the autoencoder"
-        if method in METHODS.values(): return
+        if method in _OURS: return
         if self.autoencoder is not None:
             method = replace(method, network=lambda *_: copy.deepcopy(self.autoencoder))
         rehearse(method, rows[slice(0, max(64, self.n_clusters))], self.n_clusters, recipe,
                  alpha=self.alpha)
 
     def _forget(self): # what an older fit left, or this one half done
-        for name in _OF_A_FIT: vars(self).pop(name, None)
+        for name in _OF_FIT: vars(self).pop(name, None)
 
     def _pretrain(self, run):
         "Autoencoder, and k-means on its codes"
@@ -246,14 +246,13 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
                           f'fewer, or see whether the points differ at all')
 
     def _make_callbacks(self, method, X):
-        given = [] if self.callbacks is None else self.callbacks
-        given = given if isinstance(given, (list, tuple)) else [given]
-        made = [c if isinstance(c, Callback) else c(self, X) for c in [*method.callbacks, *given]]
+        given = self.callbacks if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]
+        given = [c for c in (*method.callbacks, *given) if c is not None]
+        made = [c if isinstance(c, Callback) else c(self, X) for c in given]
         made = [c for m in made for c in (m if isinstance(m, (list, tuple)) else [m])]
         for c in made:
-            if not isinstance(c, Callback):
-                raise DecError(f"callbacks must be Callbacks, or functions (this DEC, X) that "
-                               f"return them, not {c!r}")
+            check('callbacks', c, isinstance(c, Callback),
+                  'Callbacks, or functions (this DEC, X) that return them')
         return made
 
     def _train_clusters(self, rows, method, recipe, **how):
@@ -327,8 +326,8 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
 
 
 # %% ../nbs/37_dec.ipynb #5edc5322
-_OF_A_FIT = (*_IN_FILE, 'autoencoder_', 'layer_', 'start_codes_', 'callbacks_', 'recipe_',
-             'method_')
+_OURS = tuple(METHODS.values())                             # the package's own need no rehearsal
+_OF_FIT = (*_IN_FILE, 'autoencoder_', 'layer_', 'start_codes_', 'callbacks_', 'recipe_', 'method_')
 
 def _shortened(stage, n_iter, **more):
     return stage if stage is None or n_iter is None else replace(stage, n_iter=int(n_iter), **more)

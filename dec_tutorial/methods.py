@@ -120,7 +120,11 @@ def get_method(
     known = {name.lower(): m for name, m in METHODS.items()}
     if str(method).lower() not in known:
         raise DecError(f"no method is called {method!r}; known are {', '.join(METHODS)}")
-    return known[str(method).lower()]
+    found = known[str(method).lower()]
+    if METHODS.get(found.name) != found:
+        raise DecError(f"the entry {method!r} of METHODS is called {found.name!r}; give both one "
+                       f"name")
+    return found
 
 # %% ../nbs/25_methods.ipynb #m1reh001
 def _shaped(part, v, shape):

@@ -19,7 +19,7 @@ from .inside.machine import (device_of, fast_layers, pick_device, precision,
                                          usual_defaults)
 from .checkpoint import describe
 from .training import Diverged, Rows, Stage, apply_chunked
-from .methods import METHODS, Method, Recipe
+from .methods import METHODS, Method, Recipe, get_method
 from .family.images import for_pictures         # with it, METHODS has all the family
 
 # %% ../nbs/39_model_file.ipynb #87ee4cbf
@@ -160,7 +160,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def load(cls,
         path, # of a file written by DEC.save
         device:str='auto', # where to put it
-        method:Method|None=None, # with which it was fitted, if that is none of METHODS
+        method:str|Method|None=None, # with which it was fitted, if its name does not find it
     )->'FittedModel': # fitted
         "Read a model back; nothing in the file is executed"
         device = pick_device(device)
@@ -177,13 +177,15 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         stages = {n: m['recipe'][n] and Stage(**m['recipe'][n]) for n in ('pretrain', 'finetune',
                                                                            'cluster')}
         recipe = Recipe(**{**m['recipe'], **stages})
-        if method is None and m['method'] in METHODS:
+        if method is not None: method = get_method(method)
+        elif m['method'] in METHODS:
             method = METHODS[m['method']]
             if describe(method) != m['method_text'] and m['shape']:
                 method = for_pictures(method, tuple(m['shape']))
         if method is None or describe(method) != m['method_text']:
-            raise DecError(f"the model was fitted with a method of its own, which a file cannot "
-                           f"hold; give it: DEC.load(path, method=…), here a {m['method']}")
+            raise DecError(f"the model was fitted with a method of its own, {m['method']!r}, which "
+                           f"a file cannot hold; import the module that registers it in METHODS, "
+                           f"or give it: DEC.load(path, method=…)")
         given = dict(n_clusters=m['n_clusters_'], method=method, recipe=recipe, alpha=m['alpha'],
                      n_init=m['n_init'], precision=m['precision'], random_state=m['seed_'],
                      device=str(device))

@@ -17,7 +17,7 @@ from filelock import FileLock
 from scipy import sparse
 from sklearn.cluster import KMeans
 from .. import __version__
-from ..data import Dataset, scale_factor
+from ..data import Dataset, DecError, scale_factor
 from ..checkpoint import Checkpoint, job_key
 from ..inside.machine import _out_folder, device_of, precision_used
 from ..dec import DEC
@@ -190,7 +190,13 @@ def run_all(
     common = {}
     for seed in seeds:
         lab = Lab(cells.ds, get_recipe(recipe), seed, work, quick, common)
-        for run in experiment(lab): cells.add(run)
+        lines = set()
+        for run in experiment(lab):
+            if str(run) in lines:
+                raise DecError(f"two runs are called '{run}', so one record would do for both; "
+                               f"what differs must stand in their method or params")
+            lines.add(str(run))
+            cells.add(run)
 
 # %% ../../nbs/11_tables.ipynb #18b7bb8a
 class Graph:
