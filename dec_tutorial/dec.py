@@ -110,8 +110,8 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
             if not alike([rows.n, fingerprint(rows[slice(0, 64)].cpu().numpy())]):
                 raise DecError('every worker must be given the same points; they share them out '
                                'themselves')
+            self._rehearse(method, rows, recipe)          # before the job is written down
             ck, seed = self._open_checkpoint(x, recipe, method)
-            self._rehearse(method, rows, recipe)
             self._forget()                                    # an older fit stands until here
             validate_data(self, X, skip_check_array=True)     # notes the names of the columns
             self.scale_, self.recipe_, self.method_ = rows.factor, recipe, method
