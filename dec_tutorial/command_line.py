@@ -8,7 +8,6 @@ __all__ = ['run_fit', 'raw_kmeans', 'dec_fit', 'dec_predict']
 # %% ../nbs/09_command_line.ipynb #fde34084
 import argparse, base64, copy, itertools, math, os, shlex, time, warnings
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
@@ -31,6 +30,7 @@ from .evaluation import (flat, show_confidence, show_contingency, show_flat, sho
                                      show_training)
 from .practice.how_many import choose_k, k_curve, show_k_curve
 from .practice.seeing import Journey, moving_map, render
+from .paper.tables import add_beginning, trained_apart
 from .records import make_record, read_records, text_table, write_records
 
 # %% ../nbs/09_command_line.ipynb #efdddc9e
@@ -60,14 +60,14 @@ def run_fit(
         searched = time.perf_counter() - began                           # after a kill: of the rest
         raw = partial(raw_kmeans, ds.x, dec.n_clusters, seed=dec.random_state)
         raw = ck.once('raw k-means', partial(first_only, raw))
-        _fit(dec, recipe, ds, ck)
+        _fit(dec, ds, ck)
     if not first: return dec, [], None
     given = dict(n_clusters=n_clusters, **settings)
     for name in ('recipe', 'device', 'precision'): given.pop(name, None)
     given = {name: v for name, v in given.items() if v is not None}
     records = _records(ds, dec, raw, searched, params=given, command=command)
     table = _table(records, dec, ds.x)
-    _write_all(out, ds, dec, records, table, curve)
+    _write_all(out, ds, dec, records, table=table, curve=curve)
     ck.clear()
     return dec, records, text_table(table)
 
@@ -86,21 +86,13 @@ def _estimator(ds, n_clusters, method, **settings):
     scale_factor(ds.x, recipe.scale)
     return dec, recipe
 
-def _fit(dec, recipe, ds, ck):
+def _fit(dec, ds, ck):
     "Fit; where the autoencoder shall see other points than are clustered, it is trained first"
-    part, ae = ds.n_train if recipe.train_part else None, None
-    if part or ds.more is not None:
-        seen, stack = ds.x[:part], sparse.vstack if sparse.issparse(ds.x) else np.vstack
-        if ds.more is not None: seen = stack([seen, ds.more])
-        ae = copy.copy(dec).set_params(recipe=replace(recipe, scale='none'), n_init=1,
-                                       checkpoint=ck.within('part'))
-        ae.fit_autoencoder(seen*np.float32(scale_factor(ds.x, recipe.scale)))
-        dec.set_params(autoencoder=ae.autoencoder_)
+    first = trained_apart(dec, ds, ck)
+    if first: dec.set_params(autoencoder=first.autoencoder_)
     dec.set_params(checkpoint=ck, callbacks=Journey).fit(ds.x)
     dec.set_params(checkpoint=None, callbacks=None, autoencoder=None)      # the command's own
-    if ae is None: return
-    dec.history_ = ae.history_ | dec.history_
-    dec.seconds_['autoencoder'] = ae.seconds_['autoencoder']
+    if first: add_beginning(dec, first)
 
 # %% ../nbs/09_command_line.ipynb #ec34647d
 def raw_kmeans(
@@ -130,8 +122,8 @@ def _records(ds, dec, raw, searched, **common):
     common.update(recipe=dec.recipe_.name, seed=dec.seed_,
                   device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device))
     def record(method, labels, seconds, **more):
-        return make_record('fit', ds.name, ds.n, method, ds.y, labels, seconds=round(seconds, 1),
-                           **common, **more)
+        return make_record('fit', ds.name, ds.n, method, y=ds.y, labels=labels,
+                           seconds=round(seconds, 1), **common, **more)
     plain = record('k-means', raw['labels'].numpy(), raw['seconds'], precision='float32',
                    iterations=raw['iterations'])
     if raw['fitted_on'] < ds.n: plain['measured'] = dict(fitted_on=raw['fitted_on'])

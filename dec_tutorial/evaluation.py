@@ -234,10 +234,15 @@ def generalizability(
     a, b = loss(train), loss(validation)
     return a/b if b > 0 else 1. if a == b else math.inf, a, b     # every q 0 or 1: no loss anywhere
 
-# %% ../nbs/37_dec.ipynb #24e3d401
+# %% ../nbs/37_dec.ipynb #24e3d402
+import itertools
+from dataclasses import replace
 from sklearn.utils.validation import check_is_fitted
+from .dec import DEC
 from .kl import dec_loss
+from .methods import RECIPES
 
+# %% ../nbs/37_dec.ipynb #24e3d401
 def show_changes(
     ax, # of matplotlib
     changes, # (mini-batch, share of points that changed cluster) of each refresh, from the second
@@ -264,11 +269,6 @@ def show_training(dec):
     return fig
 
 # %% ../nbs/37_dec.ipynb #d436df92
-import itertools
-from dataclasses import replace
-from .dec import DEC
-from .methods import RECIPES
-
 def inside_share(dec):
     "Share of the variance of a DEC's first codes that stays inside the clusters of k-means"
     z, labels = dec.start_codes_, dec.kmeans_labels_

@@ -110,6 +110,7 @@ class Method:
             raise DecError('train_encoder=False trains the centroids alone, on codes that are '
                            'computed once; leave train_decoder and augment out')
 
+# %% ../nbs/25_methods.ipynb #m1meth06
 METHODS = {'DEC': Method('DEC')}
 
 def get_method(
@@ -156,6 +157,7 @@ def _rehearse(method, x, k, recipe, alpha):
     if not (isinstance(loss, torch.Tensor) and loss.ndim == 0 and loss.requires_grad):
         raise DecError(f"loss must return one number with a gradient, a tensor, not {loss!r:.60}")
 
+# %% ../nbs/25_methods.ipynb #m1reh003
 def rehearse(
     method:Method,
     x:torch.Tensor, # some points, (m, d), at least as many as clusters

@@ -63,6 +63,7 @@ def write_model(
     with atomic_path(path) as tmp:
         save_file(arrays, tmp, dict(dec_tutorial=text, checksum=_checksum(text, arrays)))
 
+# %% ../nbs/39_model_file.ipynb #d74dc169
 def read_model(
     path, # of a file that write_model wrote
 )->dict: # what was written

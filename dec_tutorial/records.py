@@ -82,8 +82,9 @@ def text_table(
     cells = [list(map(str, rows[0]))] + [[('–' if v is None else f'{v:.1f}' if isinstance(v, float)
                                            else str(v)) for v in r.values()] for r in rows]
     w = [max(map(len, c)) for c in zip(*cells)]
-    line = lambda r: '| ' + ' | '.join(v.ljust(n) if i == 0 else v.rjust(n)
-                                       for i, (v, n) in enumerate(zip(r, w))) + ' |'
+    def line(row):
+        padded = [v.ljust(n) if i == 0 else v.rjust(n) for i, (v, n) in enumerate(zip(row, w))]
+        return f"| {' | '.join(padded)} |"
     rule = '|' + '|'.join('-'*(n + 1) + ('-' if i == 0 else ':') for i, n in enumerate(w)) + '|'
     return '\n'.join([line(cells[0]), rule, *map(line, cells[1:])])
 

@@ -181,13 +181,14 @@ def behind_pca(
     if not variance: return 0.
     return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
 
-# %% ../nbs/37_dec.ipynb #s3cond01
+# %% ../nbs/37_dec.ipynb #s3cond03
 import time, warnings
 from dataclasses import replace
 from functools import partial
 from .inside.machine import fast_layers
 from .training import Diverged
 
+# %% ../nbs/37_dec.ipynb #s3cond01
 def _attempt(make, rows, recipe, seed, *, rate, ck, augment):
     "Train an autoencoder; how far is it behind principal components?"
     ck, lower = ck.within(f'at rate {rate}'), rate*min(1, rows.d/recipe.features)

@@ -92,7 +92,7 @@ class TestForm:
     @notebooks
     def test_cells_are_short_and_narrow(self, path): # as a page is read; a class is as long as it is
         functions = [c['source'] for c in code(path) if not re.search('^class ', c['source'], re.M)]
-        assert [src for src in functions if len(src.splitlines()) > 45] == []
+        assert [src for src in functions if len(src.splitlines()) > 40] == []
         quoted = re.findall(r'^```.*?^```', '\n'.join(prose(path)), re.M | re.S)
         lines = '\n'.join([c['source'] for c in code(path)] + quoted).splitlines()
         assert [l for l in lines if len(l) > 100 and not l.startswith('#|')] == []

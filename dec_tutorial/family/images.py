@@ -69,7 +69,7 @@ class PooledAutoEncoder(ConvAutoEncoder):
     "A `ConvAutoEncoder` whose code looks at two layers, the earlier one pooled"
     def __init__(self, d, dims=(10,), init='uniform', seed=0, image_shape=None,
                  channels=(32, 64, 128)):
-        super().__init__(d, dims, init, seed, image_shape, channels)
+        super().__init__(d, dims, init, seed, image_shape=image_shape, channels=channels)
         n = self.encoder[-1].in_features + channels[1]
         # PyTorch's own start is within ± 1/√fan-in, too
         with seeded(seed): code = nn.Linear(n, dims[-1])

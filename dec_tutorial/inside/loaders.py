@@ -192,7 +192,7 @@ def load_data(
         get = _LOADERS[name]
         x, y, shape, *more = (get(None, False) if name == 'digits'
                               else _fetch(name, get, _roots(root), download))
-        return replace(_dataset(name, x, y, shape, name), n_train=_N_TRAIN.get(name),
+        return replace(_dataset(name, x, y, shape, what=name), n_train=_N_TRAIN.get(name),
                        more=more[0] if more else None)
     if Path(name).suffix or os.sep in name or os.path.exists(name):
         ds = _read_file(_user_path(name), classes)

@@ -392,5 +392,5 @@ def _read_file(path, classes=True):
     except Exception as e:
         raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); it is damaged, incomplete "
                        f"or of another kind") from e
-    ds = _dataset(path.stem, x, y, shape, str(path))
+    ds = _dataset(path.stem, x, y, shape, what=str(path))
     return replace(ds, names=names[0] if names else None)

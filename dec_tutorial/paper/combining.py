@@ -39,7 +39,7 @@ def planned(plan:str, alpha:float, ds, recipe, seed:int)->dict: # arguments of D
 def combining(lab:Lab, alphas=ALPHAS):
     "Every plan at every α"
     def fit(plan, alpha):
-        change = planned(plan, alpha, lab.ds, lab.autoencoder().recipe_, lab.seed)
+        change = planned(plan, alpha, lab.ds, lab.autoencoder().recipe_, seed=lab.seed)
         return lab.dec(name=f'{plan} {alpha}', **change)
     for plan, a in product(PLANS, alphas[:2] if lab.quick else alphas):
         yield lab.run('DEC+reconstruction', partial(fit, plan, a), dict(plan=plan, alpha=a))

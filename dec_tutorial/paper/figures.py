@@ -215,7 +215,7 @@ def two_parts(ds:Dataset, seed:int=0)->tuple: # to train on, to validate on
     "The published parts of a data set, or a random six sevenths and the rest"
     order, m = ((np.arange(ds.n), ds.n_train) if ds.n_train
                 else (np.random.default_rng(seed).permutation(ds.n), 6*ds.n//7))
-    part = lambda idx: replace(ds, x=ds.x[idx], y=ds.y[idx], n_train=None)
+    def part(rows): return replace(ds, x=ds.x[rows], y=ds.y[rows], n_train=None)
     return part(np.sort(order[:m])), part(np.sort(order[m:]))
 
 # %% ../../nbs/12_figures.ipynb #e28fdb9c

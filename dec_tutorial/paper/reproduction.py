@@ -162,9 +162,9 @@ def reproduce(
     shipped = None if folder or quick else resources.files('dec_tutorial')/'results'
     folder = folder or ('dec_runs/quick' if quick else 'dec_runs/results')
     item, work = EXPERIMENTS[what], _out_folder(work)
-    cells = Cells(item.experiment, ds, _user_path(folder), command, _mark(ds, quick), say, shipped,
-                  only)
-    run_all(cells, item.runs, recipe, seeds, work, quick)
+    cells = Cells(item.experiment, ds, _user_path(folder), command, mark=_mark(ds, quick), say=say,
+                  begin=shipped, only=only)
+    run_all(cells, item.runs, recipe, seeds, work=work, quick=quick)
     if not any(cells.known.values()):
         near = get_close_matches(only, cells.known, 1, 0)[0]
         raise DecError(f"{what} has no cell with {only!r} among the seeds "
@@ -197,7 +197,7 @@ def dec_reproduce(
         if only is not None: words += ['--only', only]
         def say(cell): print(f'{name}: {cell}', file=sys.stderr)
         ds = load_data(name)
-        records = reproduce(what, ds, numbers, recipe, out, quick=quick,
+        records = reproduce(what, ds, numbers, recipe, folder=out, quick=quick,
                             command=shlex.join(map(str, words)), say=say, only=only)
         print(f"\n{ds}\n\n{text_table(EXPERIMENTS[what].rows(records))}")
         if quick: print(f'\n{_QUICK_NOTE}')
@@ -206,6 +206,7 @@ def dec_reproduce(
             lab = Lab(ds, get_recipe(recipe), numbers[0], WORK, quick=quick)
             _draw(EXPERIMENTS[what], records, lab, path)
 
+# %% ../../nbs/13_reproduction.ipynb #a012d930
 def _draw(item, records, lab, path):
     if not (item.draw or item.picture): return
     with plt.rc_context(), atomic_path(path) as tmp:

@@ -37,7 +37,7 @@ def products(
     device='cpu',
 ):
     "A function that does the bare matrix products of one step, into preallocated memory"
-    new = lambda *s: torch.randn(*s, device=device).to(dtype)
+    def new(*shape): return torch.randn(*shape, device=device).to(dtype)
     W, H = [new(b, a) for a, b in zip(dims, dims[1:])], [new(m, d) for d in dims]
     out = [new(m, d) for d in dims]
     dW = [torch.empty_like(w) for w in W]
@@ -91,8 +91,8 @@ def our_clusters(
     rows = Rows(x, device=device)
     encoder = AutoEncoder(x.shape[1], init='uniform').to(device).encoder
     layer = ClusterLayer(apply_chunked(encoder, Rows(x[:k], device=device)), 1.).to(device)
-    trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001),
-                                    torch.zeros(rows.n, dtype=torch.long))
+    none = torch.zeros(rows.n, dtype=torch.long)
+    trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001), labels=none)
     z = apply_chunked(encoder, rows)
     def again():
         trainer.t, trainer.stop_reason = 0, None
@@ -207,16 +207,16 @@ def bench(
     race('ae_step_auto', our_ae_step(x, 'auto', device), products(dtype=dtype, device=device), auto)
     kl, refresh, encode, start = our_clusters(x, 'auto', device)
     race('kl_step_auto', kl, part, auto)
-    race('refresh', refresh, many, auto, some)
-    race('encode', encode, many, auto, some)
-    race('kmeans_start', start, None, 'float64', some)
+    race('refresh', refresh, many, auto, n=some)
+    race('encode', encode, many, auto, n=some)
+    race('kmeans_start', start, None, 'float64', n=some)
     race('naive_ae_step', naive_ae_step(x, device), full, 'float32')
     if device.type != 'cpu': return rows
     step, order = step_by_hand(AutoEncoder(DIMS[0], init='uniform'), Rows(x)), itertools.count()
     stream = BatchStream(n)
     race('by_hand', lambda: step(stream[next(order)]), full, 'float32')
     for name, epoch in clustpy_steps(x).items():
-        race(name, epoch, full if 'ae' in name else products(DIMS), 'float32', some, per=20)
+        race(name, epoch, full if 'ae' in name else products(DIMS), 'float32', n=some, per=20)
     return rows
 
 # %% ../../nbs/31_performance.ipynb #0dfd2364
@@ -283,7 +283,7 @@ def whole_race(
         raise DecError(f"{ds.name} has no classes to measure ACC by; race on data that has")
     rows = [_our_race(ds, target, seed, settings)]
     if importlib.util.find_spec('clustpy'):
-        rows.append(_clustpy_race(ds, target, cap, epochs, seed))
+        rows.append(_clustpy_race(ds, target, cap, epochs, seed=seed))
     for r in rows:
         r.update({k: round(v, 4) for k, v in r.items() if isinstance(v, float)}, n=ds.n,
                  target=target, threads=torch.get_num_threads(), cpu=processor())
