@@ -169,9 +169,9 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             with usual_defaults(): return cls._rebuilt(read_model(path), device, method)
         except DecError: raise
         except Exception as e:
-            raise DecError(f"{path} is a model file with parts that do not fit together "
-                           f"({type(e).__name__}: {e!s:.200}); it was changed, or is of another "
-                           f"version") from e
+            why = ' '.join(f'{type(e).__name__}: {e}'.split())[:200]
+            raise DecError(f"{path} is a model file with parts that do not fit together ({why}…); "
+                           f"it was changed, or is of another version") from e
 
     @classmethod
     def _rebuilt(cls, m, device, method):
