@@ -22,12 +22,9 @@ def _roots(root):
     cache = _user_path(os.environ.get('XDG_CACHE_HOME') or '~/.cache')/'dec_tutorial'
     return [_user_path(first), cache] if first else [cache]
 
-def _download_root(roots):
-    for r in roots:
-        with suppress(OSError): r.mkdir(parents=True, exist_ok=True)
-        if os.access(r, os.W_OK): return r
-    raise DecError(f"none of {', '.join(map(str, roots))} can be written to; name a folder with "
-                   f"root=… or DEC_TUTORIAL_DATA")
+def _can_be_written(folder):
+    with suppress(OSError): folder.mkdir(parents=True, exist_ok=True)
+    return os.access(folder, os.W_OK)
 
 # %% ../../nbs/41_benchmarks.ipynb #07d2db26
 _N_TRAIN = {'mnist': 60_000, 'fashion': 60_000, 'usps': 7_291, 'stl10': 5_000}
@@ -39,9 +36,7 @@ _PLACE = {'mnist': 'the four idx files in MNIST/raw',
           'rcv1': "rcv1.npz, or scikit-learn's folder RCV1",
           'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
 
-def _fetch(name, get, roots, download):
-    """Try `get(folder, False)` in every folder, then `get(folder, True)` in the first that can
-    be written"""
+def _fetch(name, get, roots, download): # from any folder, or into the first that can be written
     for r in roots:
         try: return get(r, False)
         except (FileNotFoundError, PermissionError): continue
@@ -54,7 +49,7 @@ def _fetch(name, get, roots, download):
     put = (f"put {_PLACE[name]} into {roots[0]}, or name another folder with root=… or "
            f"DEC_TUTORIAL_DATA")
     if not download: raise DecError(f"{missing}, and download is off; {put}")
-    try: return get(_download_root(roots), True)
+    try: return get(next(filter(_can_be_written, roots), roots[0]), True)
     except DecError: raise
     except Exception as e:
         raise DecError(f"{missing}, and downloading it failed ({_reason(e)}); {put}") from e
@@ -65,15 +60,10 @@ def _torchvision(cls, *parts): # the parts of a benchmark, by the arguments that
         from torchvision import datasets
         found = [getattr(datasets, cls)(str(root), **part, download=download) for part in parts]
         x = np.concatenate([np.asarray(p.data) for p in found])
-        y = np.concatenate([np.asarray(getattr(p, 'targets', getattr(p, 'labels', None)))
+        y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels)
                             for p in found])
-        return np.divide(x, 255, dtype=np.float32), y, x.shape[1:]
+        return dict(x=np.divide(x, 255, dtype=np.float32), y=y)
     return get
-
-_mnist = _torchvision('MNIST', dict(train=True), dict(train=False))
-_fashion = _torchvision('FashionMNIST', dict(train=True), dict(train=False))
-_usps_tv = _torchvision('USPS', dict(train=True), dict(train=False))
-_stl10 = _torchvision('STL10', dict(split='train'), dict(split='test'))
 
 # %% ../../nbs/41_benchmarks.ipynb #c53b2f9b
 def hog_colour(
@@ -93,14 +83,14 @@ def hog_colour(
     four = np.stack([b[1:, 1:, 0, 0], b[1:, :-1, 0, 1], b[:-1, 1:, 1, 0], b[:-1, :-1, 1, 1]])
     # (10, 10, 13)
     cells = np.concatenate([.5*four.sum(0), .2357*np.moveaxis(four.sum(-1), 0, -1)], -1)
-    colour = color.rgb2ycbcr(image).reshape(8, 12, 8, 12, 3).mean((1, 3))[..., [2, 1]]
+    colour = color.rgb2ycbcr(image).reshape((8, 12, 8, 12, 3)).mean((1, 3))[..., [2, 1]]
     return np.concatenate([(cells.ravel() - .2)*10, (colour.ravel() - 128)/10]).astype(np.float32)
 
 # %% ../../nbs/41_benchmarks.ipynb #dc766aba
 def _stl10_hog(root, download):
     path = root/'stl10_hog.npz'                                     # what was computed once is kept
     if path.exists():
-        with np.load(path, allow_pickle=False) as f: return f['x'], f['y'], None, f['more']
+        with np.load(path, allow_pickle=False) as f: return dict(f)
     hog_colour(np.zeros((96, 96, 3), np.uint8))      # what is missing is told before any download
     from torchvision.datasets import STL10
     x, y = [], []
@@ -110,19 +100,21 @@ def _stl10_hog(root, download):
                         disable=bool(os.environ.get('IN_TEST')))
         x.append(np.stack([hog_colour(np.moveaxis(p, 0, -1)) for p in pictures]))
         y.append(part.labels)
-    x, y, more = np.concatenate(x[:2]), np.concatenate(y[:2]), x[2]
+    found = dict(x=np.concatenate(x[:2]), y=np.concatenate(y[:2]), more=x[2])
     if os.access(root, os.W_OK):
-        with atomic_path(path) as tmp, open(tmp, 'wb') as f: np.savez(f, x=x, y=y, more=more)
-    return x, y, None, more
+        with atomic_path(path) as tmp, open(tmp, 'wb') as f: np.savez(f, **found)
+    return found
 
 # %% ../../nbs/41_benchmarks.ipynb #43cf1ee5
-def _usps(root, download):
-    return _read_npz(root/'usps.npz') if (root/'usps.npz').exists() else _usps_tv(root, download)
+def _ready(name, get): # `name`.npz if there is one, else what `get` finds
+    def first(root, download):
+        path = root/f'{name}.npz'
+        return _read_npz(path) if path.exists() else get(root, download)
+    return first
 
 _COIL = 'https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip'
 
 def _coil20(root, download):
-    if (root/'coil20.npz').exists(): return _read_npz(root/'coil20.npz')
     path = root/'coil-20-proc.zip'
     if download and not path.exists():
         with urllib.request.urlopen(_COIL, timeout=60) as r: raw = r.read()
@@ -139,8 +131,8 @@ def _coil20_zip(path):
         pictures = [Image.open(io.BytesIO(z.read(f))).convert('L') for *_, f in found]
     x = np.stack([np.asarray(p, dtype=np.float32) for p in pictures])/255
     n, h, w = x.shape
-    blocks = x.reshape(n, h//4, 4, w//4, 4).mean((2, 4))
-    return blocks, np.array([i for i, *_ in found]), (h//4, w//4)
+    blocks = x.reshape((n, h//4, 4, w//4, 4)).mean((2, 4))
+    return dict(x=blocks, y=[i for i, *_ in found])
 
 # %% ../../nbs/41_benchmarks.ipynb #e1ba6059
 _ROOTS = ('CCAT', 'ECAT', 'GCAT', 'MCAT')
@@ -156,44 +148,42 @@ def _one_root(bunch, terms=2000):
     some = x.getnnz(1) > 0                                 # a document may hold none of these terms
     return normalize(x[some]), np.array(_ROOTS)[topic[some]]
 
-def _rcv1(name, n=None): # all documents, or n at random
+def _rcv1(n=None): # all documents, or n at random
     def get(root, download):
-        if (root/f'{name}.npz').exists(): return _read_npz(root/f'{name}.npz')
         from sklearn.datasets import fetch_rcv1
         x, y = _one_root(fetch_rcv1(data_home=str(root), download_if_missing=download))
         pick = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:n])
-        return x[pick], y[pick], None
+        return dict(x=x[pick], y=y[pick])
     return get
 
 # %% ../../nbs/41_benchmarks.ipynb #2e7c0c71
 def _digits(root, download):
     from sklearn.datasets import load_digits
     d = load_digits()
-    return d.data/16, d.target, (8, 8)
+    return dict(x=d.images/16, y=d.target)
 
-_LOADERS = {'digits': _digits, 'mnist': _mnist, 'fashion': _fashion, 'usps': _usps, 'stl10': _stl10,
-            'stl10_hog': _stl10_hog, 'coil20': _coil20, 'rcv1': _rcv1('rcv1'),
-            'rcv1_10k': _rcv1('rcv1_10k', 10_000)}
+_PARTS = dict(train=True), dict(train=False)
+_LOADERS = {'digits': _digits, 'mnist': _torchvision('MNIST', *_PARTS),
+            'fashion': _torchvision('FashionMNIST', *_PARTS),
+            'usps': _ready('usps', _torchvision('USPS', *_PARTS)),
+            'stl10': _torchvision('STL10', dict(split='train'), dict(split='test')),
+            'stl10_hog': _stl10_hog, 'coil20': _ready('coil20', _coil20),
+            'rcv1': _ready('rcv1', _rcv1()), 'rcv1_10k': _ready('rcv1_10k', _rcv1(10_000))}
 
 # %% ../../nbs/41_benchmarks.ipynb #9f11d758
 def load_data(
     # digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or the path of a .npz,
     # .npy, .csv or .parquet file
     name_or_path:str='digits',
-    # folder to look in first; else the environment variable DEC_TUTORIAL_DATA, else
-    # ~/.cache/dec_tutorial
-    root:str|None=None,
+    root:str|None=None, # folder to look in first; else DEC_TUTORIAL_DATA, else ~/.cache/dec_tutorial
     download:bool=True, # fetch a benchmark that is not there?
-    classes:bool=True, # False: the column of classes in a table is left unread
+    classes:bool=True, # False: the classes in a file are left unread
 )->Dataset: # values as the source has them; pixels in [0, 1]
     "Load a benchmark by its name, or your own table by its path"
     name = str(name_or_path)
     if name in _LOADERS:
-        get = _LOADERS[name]
-        x, y, shape, *more = (get(None, False) if name == 'digits'
-                              else _fetch(name, get, _roots(root), download))
-        return replace(_dataset(name, x, y, shape, what=name), n_train=_N_TRAIN.get(name),
-                       more=more[0] if more else None)
+        found = _fetch(name, _LOADERS[name], _roots(root), download)
+        return _dataset(name, name, **found, n_train=_N_TRAIN.get(name))
     if Path(name).suffix or os.sep in name or os.path.exists(name):
         ds = _read_file(_user_path(name), classes)
         return replace(ds, name=f'{ds.name}-file') if ds.name in _LOADERS else ds

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['seeded', 'has_fast_bf16', 'precision', 'precision_used', 'FastLinear', 'fast_layers', 'usual_defaults', 'pick_device',
-           'device_of', 'evaluating', 'rollback_on_error', 'out_of_memory', 'progress_bar']
+           'device_of', 'evaluating', 'rollback_on_error', 'progress_bar']
 
 # %% ../../nbs/38_machine.ipynb #10f48bb9
-import copy, os, platform, signal, sys, tempfile, threading, typing, warnings
+import copy, os, platform, re, signal, sys, tempfile, threading, typing, warnings
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -21,7 +21,6 @@ from .workers import worker
 # %% ../../nbs/38_machine.ipynb #895244ba
 _one_thread = threading.RLock()          # PyTorch has one precision and one random state for all
 
-# %% ../../nbs/38_machine.ipynb #0f6432d2
 @contextmanager
 def seeded(
     seed:int, # of PyTorch's generators inside the block
@@ -53,9 +52,7 @@ def precision(
     kind:str='auto', # 'auto', 'float32' or 'bf16': how float32 products are computed in the block
     device='cpu', # for 'auto': TF32 on a GPU, bf16 on a CPU that has units for it, else float32
 ): # the setting in force: 'highest', 'high' or 'medium'
-    """Set the precision of matrix products for a block, and put it back
-
-    Other threads that want to set it wait, so inside a block never wait for one of them."""
+    "Set the precision of matrix products for a block; other threads that want to set it wait"
     settings = dict(auto='highest', float32='highest', bf16='medium')
     if kind not in settings:
         raise DecError(f"precision must be 'auto', 'float32' or 'bf16', not {kind!r}")
@@ -103,10 +100,8 @@ class FastLinear(nn.Linear):
         if not self.hidden: return _RoundedBackward.apply(x, self.weight, self.bias)
         return F.linear(x.bfloat16(), self.weight.bfloat16(), self.bias.bfloat16())
 
-def fast_layers(
-    net:nn.Module, # changed in place, in its stacks of linear layers and ReLUs; the weights stay
-)->nn.Module:
-    "Exchange `nn.Linear` for layers that are fast where bfloat16 is"
+def fast_layers(net:nn.Module)->nn.Module:
+    "In stacks of linear layers and ReLUs, exchange `nn.Linear` for layers that are fast in bfloat16"
     for stack in net.modules():
         if not isinstance(stack, nn.Sequential): continue
         if not all(type(l) in (nn.Linear, nn.ReLU) for l in stack): continue
@@ -117,9 +112,7 @@ def fast_layers(
 # %% ../../nbs/38_machine.ipynb #3b353c4b
 @contextmanager
 def usual_defaults():
-    """PyTorch as it comes, for a block; a session may have it otherwise
-
-    What names no type and no device is float32 on the CPU; gradients are known, nothing is cast."""
+    "PyTorch as it comes, for a block: float32 on the CPU, with gradients, and nothing is cast"
     with _one_thread, ExitStack() as usual:
         usual.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float32)
@@ -138,11 +131,9 @@ def pick_device(
     name = str(device)
     if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
     if name == 'cuda': name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"          # see torchrun
-    try: d = torch.device(name)
-    except RuntimeError as e:
-        raise DecError(f"{name!r} names no device; use 'auto', 'cpu' or 'cuda'") from e
-    if d.type not in ('cpu', 'cuda'):
+    if not re.fullmatch(r'(cpu|cuda)(:\d+)?', name):
         raise DecError(f"device {name!r} is not supported; use 'auto', 'cpu' or 'cuda'")
+    d = torch.device(name)
     if d.type == 'cuda' and d.index >= torch.cuda.device_count():
         raise DecError(f"device {name!r} was asked for, and PyTorch sees "
                        f"{torch.cuda.device_count() or 'no'} GPU here; name another, or 'cpu' (or "
@@ -150,19 +141,14 @@ def pick_device(
     return d
 
 # %% ../../nbs/38_machine.ipynb #4ecfd2bd
-def device_of(
-    f, # module; or a function, of which nobody knows
-    otherwise, # for that, or for a module without parameters
-)->torch.device:
-    "Where the parameters of a network lie"
+def device_of(f, otherwise)->torch.device:
+    "Where the parameters of a network lie; `otherwise` if it has none, as a function"
     parameters = f.parameters() if isinstance(f, nn.Module) else ()
     return next((p.device for p in parameters), otherwise)
 
 # %% ../../nbs/38_machine.ipynb #f6798776
 @contextmanager
-def evaluating(
-    net, # module; a function without parameters is left alone
-):
+def evaluating(net): # module; a function without parameters is left alone
     "`net.eval()` for a block: noise off, running means held"
     on = [m for m in net.modules() if m.training] if isinstance(net, nn.Module) else []
     for m in on: m.training = False
@@ -172,10 +158,8 @@ def evaluating(
 
 # %% ../../nbs/38_machine.ipynb #rollb001
 @contextmanager
-def rollback_on_error(
-    *nets, # modules
-):
-    "What they hold is put back if the block does not end well"
+def rollback_on_error(*nets):
+    "What modules hold is put back if the block does not end well"
     before = [copy.deepcopy(net.state_dict()) for net in nets]
     try: yield
     except BaseException:
@@ -184,14 +168,6 @@ def rollback_on_error(
 
 # %% ../../nbs/38_machine.ipynb #d0bfa340
 def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(3): M_MMAP_THRESHOLD
-
-# %% ../../nbs/38_machine.ipynb #7c1e4782
-def out_of_memory(
-    e, # an exception
-)->bool:
-    "Was there not enough memory, of the machine or of the GPU?"
-    words = 'out of memory', 'not enough memory', "can't allocate memory", 'alloc_cpu'
-    return isinstance(e, MemoryError) or any(w in str(e) for w in words)
 
 # %% ../../nbs/38_machine.ipynb #9d380361
 def progress_bar(total, done=0, name=''):
@@ -204,8 +180,7 @@ def progress_bar(total, done=0, name=''):
 # %% ../../nbs/38_machine.ipynb #7451c5b4
 @contextmanager
 def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
-    """Ctrl-C waits for the end of the batch: half a batch (dropout drawn, target refreshed) must
-    never be saved"""
+    "Ctrl-C waits for the end of the batch: half a batch must never be saved"
     asked = []
     def ask(*_):
         asked.append(1)
@@ -230,7 +205,7 @@ def _friendly_errors(prog):
             yield
     except DecError as e: sys.exit(f'{prog}: {e}')
     except (MemoryError, RuntimeError) as e:
-        if not out_of_memory(e): raise
+        if isinstance(e, RuntimeError) and 'memory' not in str(e): raise
         sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
     except KeyboardInterrupt:
         sys.exit(f'\n{prog}: stopped; give the same command again to go on')
@@ -264,8 +239,7 @@ def _command(func):
         if args or kw or Path(sys.argv[0]).stem != func.__name__: return func(*args, **kw)
         parser = script.anno_parser(func, prog=func.__name__)
         given = vars(parser.parse_args([*map(_underscored, sys.argv[1:])]))
-        if hasattr(sys.stdout, 'reconfigure'):               # a terminal without λ prints \u03bb
-            sys.stdout.reconfigure(errors='backslashreplace')
+        sys.stdout.reconfigure(errors='backslashreplace')    # a terminal without λ prints \u03bb
         plt.switch_backend('agg')
         with _friendly_errors(func.__name__):
             func(**{name: v for name, v in given.items() if name not in ('pdb', 'xtra')})

@@ -9,8 +9,7 @@ __all__ = ['IN_MEMORY', 'DecError', 'NotNumbers', 'part_files', 'atomic_path', '
 # %% ../../nbs/40_reading.ipynb #16f595b0
 import glob, math, os, re, shutil, threading, warnings
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd
 from scipy import sparse
@@ -27,11 +26,8 @@ def _reason(e): # another library's complaint, in one line
     return f'{type(e).__name__}: {" ".join(str(e).split())}'[:300]
 
 # %% ../../nbs/40_reading.ipynb #1f72e7f2
-def _user_path(path):
-    "`path` with its ~ written out"
-    try: return Path(path).expanduser()
-    except (TypeError, RuntimeError) as e:
-        raise DecError(f"{path!r:.60} is not the path of a file ({e}); write the full path") from e
+def _user_path(path): # with its ~ written out
+    return Path(os.path.expanduser(path))
 
 def part_files(path):
     "What killed writers of this file left beside it"
@@ -62,18 +58,13 @@ def atomic_path(
 # %% ../../nbs/40_reading.ipynb #1738a8ab
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Points to cluster
-
-    The classes, where known, are for looking at the result and never for fitting."""
+    "Points to cluster; their classes are for looking at the result and never for fitting"
     name:str # spelled as in the records
     x:np.ndarray # points, (n, d), float32; or a SciPy CSR matrix of that shape
     y:np.ndarray|None=None # true classes, (n,), integers from 0
-    # the shape that makes one row a picture: (height, width) or (colours, height, width)
-    image_shape:tuple|None=None
-    # how many of the first rows are the published training part, where there is one
-    n_train:int|None=None
-    # further points for the autoencoder, (m, d), with no classes and not to be clustered
-    more:np.ndarray|None=None
+    image_shape:tuple|None=None # of a row that is a picture: (height, width), or colours before it
+    n_train:int|None=None # how many of the first rows are the published training part
+    more:np.ndarray|None=None # further points for the autoencoder, (m, d), not to be clustered
     names:list|None=None # of the features, where a file tells them
     classes:list|None=None # names of the classes, where the source tells them
     @property
@@ -88,68 +79,38 @@ class Dataset:
         return f'{self.name}: {self.n} points × {self.d} features, {kind}, {labels}'
 
 # %% ../../nbs/40_reading.ipynb #2e849475
-def _off_torch(x): # a tensor, of any kind and anywhere, as an array; anything else as it is
-    if not hasattr(x, 'is_floating_point'): return x
-    if 'strided' not in str(x.layout):
-        raise DecError('points as a sparse tensor are not read; give a SciPy CSR matrix')
-    x = x.detach().cpu()
-    if x.is_floating_point() and x.element_size() < 4: x = x.float()        # NumPy has no bfloat16
-    return x.numpy()
+def _table(x): # tensors and lists as an array; a frame, an array and a sparse matrix as they are
+    if hasattr(x, 'detach'): x = x.detach().cpu().numpy()
+    if np.ma.is_masked(x): raise ValueError('some cells are masked')
+    return x if sparse.issparse(x) or hasattr(x, 'iloc') else np.asarray(x)
 
-def _table(x, what): # lists as an array; a frame, an array and a sparse matrix as they are
-    x = _off_torch(x)
-    if hasattr(x, 'columns') and not x.columns.is_unique:
-        raise DecError(f"{what} has two columns of one name; give each a name of its own")
-    if sparse.issparse(x) or hasattr(x, 'iloc'): return x
-    if np.ma.is_masked(x):
-        raise DecError(f"{what} has masked cells; fill them or leave their rows out")
-    try: return np.asarray(x)
-    except ValueError as e:
-        raise DecError(f"{what} has rows of different lengths, or a list in a cell; give every "
-                       f"point as many numbers") from e
-
-def _check_shape(shape, what):
-    if len(shape) != 2:
-        raise DecError(f"{what} has shape {shape}; expected 2D array with one row a point. Reshape "
-                       f"your data, e.g. X.reshape(len(X), -1)")
-    if 0 in shape:
-        raise DecError(f"{what} has 0 sample(s) or 0 feature(s) (shape={shape}) while a minimum of "
-                       f"1 is required; give it points")
+def _column(table, j): # as errors call it: by its name where it has one, else by its number
+    name = table.columns[j] if hasattr(table, 'columns') else j
+    return f'column {name!r}' if isinstance(name, str) else f'column {j}'
 
 # %% ../../nbs/40_reading.ipynb #4638fa6e
-def _column(table, j): # as errors call it: by its name where it has one, else by its number
-    names = getattr(table, 'columns', None)
-    named = names is not None and isinstance(names[j], str)
-    return f'column {names[j]!r}' if named else f'column {j}'
-
 def _refuse_words(table, what):
-    "A `DecError` that names the first cell with a word in it"
+    "A `DecError` that names the first cell with a word or a date in it"
     if hasattr(table, 'dtype') and table.dtype.kind in 'biufc': return
     for j, (_, column) in enumerate(pd.DataFrame(table).items()):
-        if column.dtype.kind in 'mM':
-            raise NotNumbers(f"{what} holds dates in {_column(table, j)}, which are not real "
-                             f"numbers; give them as days since the first, or leave them out")
-        if column.dtype.kind != 'O': continue
+        if column.dtype.kind not in 'OM': continue
         cells = column.astype(object).reset_index(drop=True)
-        words = cells[[isinstance(v, str) for v in cells]]
+        words = cells[[isinstance(v, (str, pd.Timestamp)) for v in cells]]
         words = words[pd.to_numeric(words, errors='coerce').isna()]
         if len(words):
             raise DecError(f"{what} holds {words.iloc[0]!r:.60} at row {words.index[0]}, "
-                           f"{_column(table, j)}, and words are not real numbers; encode or drop "
-                           f"that column")
+                           f"{_column(table, j)}, which is not a real number; encode or drop that "
+                           f"column")
 
 def _check_finite(x, table, what):
     "A `DecError` that names the first cell with NaN or infinity in it"
-    cells = x.data if sparse.issparse(x) else x
-    with np.errstate(invalid='ignore'): total = cells.sum(dtype=np.float64)
-    if np.isfinite(total): return                # one sum, so no table of answers is held in memory
-    bad = np.argwhere(~np.isfinite(cells))
-    if sparse.issparse(x):
-        x = x.tocoo()
-        i, j = x.row[bad[0, 0]], x.col[bad[0, 0]]
-    else: i, j = bad[0]
-    kind = 'NaN' if np.isnan(cells[tuple(bad[0])]) else 'infinity or a number too large for float32'
-    raise DecError(f"{what} contains {kind} at row {i}, {_column(table, j)} ({len(bad)} such "
+    with np.errstate(invalid='ignore'):
+        total = (x.data if sparse.issparse(x) else x).sum(dtype=np.float64)
+        if np.isfinite(total): return            # one sum, so no table of answers is held in memory
+        rows, columns = (0*x).nonzero()                        # NaN and infinity times 0 are NaN
+    i, j = rows[0], columns[0]
+    kind = 'NaN' if np.isnan(x[i, j]) else 'infinity or a number too large for float32'
+    raise DecError(f"{what} contains {kind} at row {i}, {_column(table, j)} ({len(rows)} such "
                    f"cell(s) in all); remove or fill them before clustering")
 
 # %% ../../nbs/40_reading.ipynb #2e84947a
@@ -158,17 +119,17 @@ def check_x(
     what:str='X', # what to call it in an error
 )->np.ndarray: # the points as float32, (n, d); CSR where x is sparse
     "The points as a float32 matrix, or a `DecError` that names the first bad cell"
-    table = _table(x, what)
-    _check_shape(table.shape, what)
-    _refuse_words(table, what)
     try:
+        table = _table(x)
+        _refuse_words(table, what)
         with np.errstate(over='ignore'):
             out = check_array(table, accept_sparse='csr', dtype=np.float32, order='C',
                               ensure_all_finite=False)
+    except DecError: raise
     except (ValueError, TypeError) as e:
         error = NotNumbers if isinstance(e, TypeError) else DecError
-        raise error(f"{what} holds values that are not real numbers ({_reason(e)}); encode them as "
-                    f"numbers first") from e
+        raise error(f"{what} cannot be read as points ({_reason(e)}); give numbers, one row a "
+                    f"point") from e
     if sparse.issparse(out):
         out = sparse.csr_matrix(out, copy=True)
         out.sum_duplicates()                         # SciPy takes a cell in several parts
@@ -181,11 +142,9 @@ def check_offset(
     what:str='X', # what to call it in an error
 ): # DecError if float32 would forget them
     "Does a column with much to say lie where float32 keeps only coarse steps of it?"
-    x = _table(x, what)
+    x = _table(x)
     if sparse.issparse(x) or getattr(x, 'dtype', None) in (np.float32, np.float16): return
-    some = (x.iloc if hasattr(x, 'iloc') else x)[::max(1, len(x)//10_000)]
-    some = check_array(some, accept_sparse=True, dtype=np.float64, ensure_all_finite=False)
-    if sparse.issparse(some): return                                       # a frame may be sparse
+    some = np.asarray(getattr(x, 'iloc', x)[::max(1, len(x)//10_000)], np.float64)
     spread, middle = some.std(0), np.abs(some.mean(0))
     far = (spread > 1e-3*spread.max()) & (middle > 2**18*spread)
     if far.any():
@@ -200,24 +159,16 @@ def check_y(
     n:int, # how many points there are
 )->np.ndarray: # (n,) integers from 0
     "Classes as integers from 0"
-    y = np.asarray(y)
-    if y.ndim == 2 and 1 in y.shape: y = y.ravel()
-    if y.shape != (n,):
-        raise DecError(f"y has shape {y.shape}, but there are {n} points; give one class a point")
-    missing = pd.isna(y)
-    if y.dtype.kind == 'O' and not missing.any():
-        for own, kind in ((str, str), (Real, float)):          # a column of a mixed data frame, say
-            if all(isinstance(v, own) for v in y): y = y.astype(kind)
-    if y.dtype.kind == 'f': missing = ~np.isfinite(y)
-    if y.dtype.kind in 'US':
-        y = np.char.strip(y.astype(str))
-        missing = np.isin(np.char.lower(y), ('', 'nan'))
+    y = np.array([v.strip() if isinstance(v, str) else v for v in np.ravel(y).tolist()])
+    if len(y) != n:
+        raise DecError(f"y has {len(y)} classes, but there are {n} points; give one class a point")
+    missing = np.isin(np.char.lower(y), ('', 'nan')) if y.dtype.kind == 'U' else pd.isna(y)
     if missing.any():
         raise DecError(f"y names no class at row {missing.argmax()}; fill it in, or leave y out "
                        f"where classes are unknown")
     if y.dtype.kind not in 'biufU':
         raise DecError(f"y holds {y.dtype} values; give numbers or strings")
-    return np.unique(y, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.unique(y, return_inverse=True)[1]
 
 def _class_names(y, codes): # what the source calls them
     first = np.unique(codes, return_index=True)[1]
@@ -234,24 +185,22 @@ def _as_rows(x): # pictures as rows, and the shape that makes a row a picture ag
     picture = x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS
     return x.reshape(len(x), math.prod(x.shape[1:])), x.shape[1:] if picture else None
 
-def _check_image_shape(shape, d, what):
-    pixels = all(isinstance(s, int) and s > 0 for s in shape)
-    kind = len(shape) == 2 or len(shape) == 3 and shape[0] in _COLOURS
-    if not (pixels and kind and math.prod(shape) == d):
-        raise DecError(f"{what}: image_shape {shape} does not fit rows of {d} features; give "
-                       f"(height, width) or (colours, height, width) with 1, 3 or 4 colours, or "
-                       f"leave it out")
-
-def _dataset(name, x, y=None, shape=None, what='X'):
+def _dataset(name, what, x, y=None, image_shape=None, **more): # what: its name in an error
     if x.ndim > 2:
-        x, own = _as_rows(x)
-        shape = shape or own
+        x, shape = _as_rows(x)
+        image_shape = image_shape or shape
     points = check_x(x, what)
     check_offset(x, what)
-    if shape is not None: _check_image_shape(shape, points.shape[1], what)
-    if y is None: return Dataset(name, points, image_shape=shape)
-    codes = check_y(y, points.shape[0])
-    return Dataset(name, points, codes, shape, classes=_class_names(y, codes))
+    if image_shape is not None:
+        picture = len(image_shape) == 2 or len(image_shape) == 3 and image_shape[0] in _COLOURS
+        if not picture or math.prod(image_shape) != points.shape[1]:
+            raise DecError(f"{what}: image_shape {image_shape} does not fit rows of "
+                           f"{points.shape[1]} features; give (height, width) or (colours, height, "
+                           f"width) with 1, 3 or 4 colours, or leave it out")
+    if y is not None:
+        codes = check_y(y, points.shape[0])
+        more |= dict(y=codes, classes=_class_names(y, codes))
+    return Dataset(name, points, image_shape=image_shape, **more)
 
 # %% ../../nbs/40_reading.ipynb #35d01ec6
 _CSR = ('data', 'indices', 'indptr', 'shape')
@@ -260,16 +209,16 @@ def _read_npz(path):
     with np.load(path, allow_pickle=False) as f: arrays = {k: f[k] for k in f.files}
     if arrays.get('format', b'csr') != b'csr':
         raise DecError(f"{path} holds a sparse matrix that is not CSR; save x.tocsr() instead")
-    if 'x' in arrays: x = arrays['x']
-    elif all(k in arrays for k in _CSR):
+    if all(k in arrays for k in _CSR):
         *cells, shape = (arrays[k] for k in _CSR)
-        x = sparse.csr_matrix(tuple(cells), shape=tuple(shape.tolist()))
-        x.check_format(full_check=True)
-    else:
+        arrays['x'] = sparse.csr_matrix(tuple(cells), shape=tuple(shape.tolist()))
+        arrays['x'].check_format(full_check=True)
+    if 'x' not in arrays:
         raise DecError(f"{path} has arrays {sorted(arrays)}; it needs x, or data, indices, indptr "
                        f"and shape")
-    shape = arrays.get('image_shape')
-    return x, arrays.get('y'), None if shape is None else tuple(np.atleast_1d(shape).tolist())
+    found = {k: arrays[k] for k in ('x', 'y', 'image_shape') if k in arrays}
+    if 'image_shape' in found: found['image_shape'] = tuple(found['image_shape'].tolist())
+    return found
 
 # %% ../../nbs/40_reading.ipynb #e7eca2cf
 IN_MEMORY = 2**30 # bytes: an .npy file beyond that stays on disk
@@ -289,108 +238,74 @@ def thinned(
     return x[::max(1, math.ceil(4*x.nbytes/IN_MEMORY))]
 
 def _read_npy(path):
-    x = np.load(path, allow_pickle=False,
-                mmap_mode='r' if os.path.getsize(path) > IN_MEMORY else None)
-    if not isinstance(x, np.ndarray):
-        raise DecError(f"{path} is an .npz archive under another name; rename it to .npz")
-    if on_disk(x) and not (x.dtype == np.float32 and x.flags.c_contiguous):
+    x = np.lib.format.open_memmap(path, mode='r')
+    if x.nbytes <= IN_MEMORY: x = np.array(x)
+    elif x.dtype != np.float32 or not x.flags.c_contiguous:
         warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory; saved as float32, '
                       f'row by row, it could stay on disk')
-    return x, None, None
+    return dict(x=x)
 
 # %% ../../nbs/40_reading.ipynb #c4418d93
 _LABELS = ('y', 'label', 'labels', 'class', 'classes', 'target')
 
 def _header(first, path):
     "The names of the columns, or None where the first line is a point"
-    values = pd.to_numeric(pd.Series(first), errors='coerce')
-    numbers = values.dropna().tolist()
-    if len(numbers) == len(first):
-        counts = len(first) > 2 and (values.diff()[1:] == 1).all()
-        if counts and numbers[0] == 0:
-            raise DecError(f"{path}: the first line counts from 0, as pandas numbers columns; "
-                           f"leave it out (to_csv with header=False), or put names there")
-        if counts:
-            warnings.warn(f"{path}: the first line, {first[0]} to {first[-1]}, is read as a point; "
-                          f"if it names the columns, leave it out, or put words there")
-        return None
+    numbers = pd.to_numeric(pd.Series(first), errors='coerce')
+    if len(first) > 2 and numbers.tolist() == [*range(len(first))]:
+        raise DecError(f"{path}: the first line counts from 0, as pandas numbers columns; leave it "
+                       f"out (to_csv with header=False), or put names there")
+    if numbers.notna().all(): return None
     if other := re.search('[;\t]', ''.join(first)):
         raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between "
                        f"cells and points in numbers")
-    numbered = [list(range(a, a + len(numbers))) for a in (0, 1)]           # 0, 1, 2, label
-    if numbers and numbers not in numbered:
-        j = values.isna().argmax()
-        raise DecError(f"{path}: {first[j]!r} in the first line, column {j}, is not a number, "
-                       f"though other cells there are; mend it, or put a line of names above")
     if not first[0].strip() or first[0].startswith('Unnamed:'):
         raise DecError(f"{path}: the first column has no name, as where pandas writes its index; "
                        f"save with index=False, or name the column if it is a feature")
     return first
 
 # %% ../../nbs/40_reading.ipynb #76e781a2
-def _class_column(names, path): # its number, or None
-    low = [n.strip().lower() for n in names]
-    found = [j for j, n in enumerate(low) if n in _LABELS and not (n == 'y' and 'x' in low)]
+def _features(table, path): # and the classes, and the names of the features
+    low = [name.strip().lower() for name in table.columns]
+    found = table.columns[[n in _LABELS and not (n == 'y' and 'x' in low) for n in low]]
     if len(found) > 1:
-        raise DecError(f"{path}: columns {names[found[0]]!r} and {names[found[1]]!r} could both be "
-                       f"the classes, which are not features; drop one of them")
-    return found[0] if found else None
+        raise DecError(f"{path}: columns {found[0]!r} and {found[1]!r} could both be the classes, "
+                       f"which are not features; drop one of them")
+    x = table.drop(columns=found)
+    return dict(x=x, names=[*x.columns]) | {'y': table[name] for name in found}
 
-def _check_classes(y, name, path): # a feature that happens to be called y would pass for classes
+def _check_classes(y, path): # a feature that happens to be called y would pass for classes
     fractions = y.dtype.kind == 'f' and (y.dropna() % 1 != 0).any()
     if fractions or len(y) > 20 and y.is_unique:
-        raise DecError(f"{path}: column {name!r} would be taken for classes, but its cells are "
+        raise DecError(f"{path}: column {y.name!r} would be taken for classes, but its cells are "
                        f"none (fractions, or another one in every row); give the column another "
                        f"name if it is a feature, else drop it")
 
-def _features(table, path, classes): # and the classes, and the names of the features
-    names = [*table.columns]
-    at = _class_column(names, path)
-    if at is None: return table, None, None, names
-    x, y = table.iloc[:, [j for j in range(len(names)) if j != at]], None
-    if classes:
-        y = table.iloc[:, at]
-        _check_classes(y, names[at], path)
-    return x, y, None, [*x.columns]
-
 # %% ../../nbs/40_reading.ipynb #a2e189a0
-def _read_csv(path, classes=True):
+def _read_csv(path):
     how = dict(header=None, keep_default_na=False, encoding='utf-8-sig')
-    try: first = pd.read_csv(path, nrows=1, dtype=str, **how).iloc[0].tolist()
-    except pd.errors.EmptyDataError as e:
-        raise DecError(f"{path} is empty; it needs one row of numbers a point") from e
-    names = _header(first, path)
+    names = _header(pd.read_csv(path, nrows=1, dtype=str, **how).iloc[0].tolist(), path)
     table = pd.read_csv(path, skiprows=1 if names else 0, na_values=['', 'nan', 'NaN'],
                         low_memory=False, **how)
-    if not names: return table, None, None
+    if not names: return dict(x=table)
     table.columns = names
-    return _features(table, path, classes)
+    return _features(table, path)
 
-def _read_parquet(path, classes=True):
-    try: table = pd.read_parquet(path)
-    except ImportError as e:
-        raise DecError(f"{path} is read by pyarrow; run pip install pyarrow, or save the table as "
-                       f".csv") from e
-    return _features(table, path, classes)
+def _read_parquet(path): return _features(pd.read_parquet(path), path)
 
 # %% ../../nbs/40_reading.ipynb #4499b208
-_TABLES = {'.csv': _read_csv, '.parquet': _read_parquet} # with names, and perhaps with classes
-_READERS = {'.npz': _read_npz, '.npy': _read_npy, **_TABLES}
+_READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv, '.parquet': _read_parquet}
 
 def _read_file(path, classes=True):
     kinds, kind = ', '.join(_READERS), path.suffix.lower()
-    if os.path.isdir(path):
-        raise DecError(f"{str(path)[:300]} is a folder; give a {kinds} file")
     if not os.path.isfile(path):
-        raise DecError(f"there is no file {str(path)[:300]}; check the path")
+        raise DecError(f"there is no file {str(path)[:300]}; give the path of a {kinds} file")
     if kind not in _READERS:
         raise DecError(f"{path} is not a {kinds} file; save the table as one of these")
-    try: x, y, shape, *names = _READERS[kind](path, *([classes] if kind in _TABLES else []))
+    try: found = _READERS[kind](path)
     except DecError: raise
-    except UnicodeDecodeError as e:
-        raise DecError(f"{path} is not text in UTF-8 (byte {e.start}); save it as UTF-8") from e
     except Exception as e:
-        raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); it is damaged, incomplete "
-                       f"or of another kind") from e
-    ds = _dataset(path.stem, x, y, shape, what=str(path))
-    return replace(ds, names=names[0] if names else None)
+        raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); mend it, or save the "
+                       f"table in another kind of file") from e
+    if not classes: found.pop('y', None)
+    elif isinstance(found.get('y'), pd.Series): _check_classes(found['y'], path)
+    return _dataset(path.stem, str(path), **found)
