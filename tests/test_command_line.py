@@ -288,7 +288,7 @@ class TestErrors:
         ('blobs.npz', dict(out='blobs.npz/below'), 'cannot write .*--out'),
         ('blobs.npz', dict(out='blobs.npz'), 'cannot write .*--out'),
         pytest.param('blobs.npz', dict(device='cuda'), 'no GPU', marks=no_gpu),
-        ('blobs.npz', dict(device='banana'), 'no device'),
+        ('blobs.npz', dict(device='banana'), 'not supported'),
         ('blobs.npz', dict(precision='fp8'), 'precision'), ('blobs.npz', dict(seed=-1), 'random_state'),
         ('blobs.npz', dict(dims=(8, 0)), 'dims must be widths'),
         *(('blobs.npz', {name: 0}, name) for name in ('ae_iter', 'max_iter', 'update_interval'))])
@@ -305,7 +305,7 @@ class TestErrors:
         ('m', 'wide.npy', {}, '32 features, but DEC is expecting 16'), ('m', 'minst', {}, "'mnist'"),
         ('half', 'blobs.npz', {}, 'not a complete model'), ('no', 'blobs.npz', {}, 'no model file'),
         ('m', 'blobs.npz', dict(out='blobs.npz/c.csv'), 'cannot write'),
-        ('m', 'blobs.npz', dict(device='banana'), 'names no device')])
+        ('m', 'blobs.npz', dict(device='banana'), 'not supported')])
     def test_predict(self, here, run, model, data, options, says):
         whole = (run[0]/'model.safetensors').read_bytes()
         (here/'m').write_bytes(whole)

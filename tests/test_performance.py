@@ -45,10 +45,6 @@ class TestTime:
             assert name in done.stdout and r['median_ms'] > 0
             assert (r['ratio'] is None) == (name == 'kmeans_start')
 
-    def test_the_race_wants_classes(self, cli, tmp_path):
-        np.save(tmp_path/'t.npy', np.eye(9))
-        assert 'has no classes' in cli('dec_bench', '--race', 't.npy').stderr
-
 def test_products_are_the_23(monkeypatch):
     calls, mm = [], torch.mm
     def counted(a, b, **kw):

@@ -4,27 +4,21 @@
 
 # %% auto #0
 __all__ = ['DIMS', 'products', 'in_turn', 'our_ae_step', 'our_clusters', 'naive_ae_step', 'step_by_hand', 'clustpy_steps',
-           'bench', 'whole_race', 'dec_bench', 'Peak', 'cost', 'random_csr']
+           'bench', 'dec_bench']
 
 # %% ../../nbs/31_performance.ipynb #4db522fa
-import contextlib, importlib.util, io, itertools, os, statistics, threading, time
+import contextlib, importlib.util, io, itertools, statistics, time
 from functools import partial
-from pathlib import Path
-import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
-from scipy import sparse
-from sklearn.cluster import KMeans
+import numpy as np, pandas as pd, torch, torch.nn as nn, torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
-from ..data import DecError, Dataset, load_data
 from ..inside.reading import _user_path
 from ..inside.machine import (_command, _out_folder, pick_device, precision,
                                          precision_used)
 from ..training import BatchStream, Rows, Stage, Trainer, apply_chunked
-from ..sae import AutoEncoder, finetune, train_pair
+from ..sae import AutoEncoder, finetune
 from ..soft_assignment import ClusterLayer
-from ..dec import DEC
 from ..kl import fit_clusters, kmeans_start
-from ..evaluation import cluster_accuracy
-from ..records import processor, text_table, write_records
+from ..records import write_records
 
 # %% ../../nbs/31_performance.ipynb #662b4b8d
 DIMS = (784, 500, 500, 2000, 10)                                 # MNIST through the paper's encoder
@@ -219,143 +213,15 @@ def bench(
         race(name, epoch, full if 'ae' in name else products(DIMS), 'float32', n=some, per=20)
     return rows
 
-# %% ../../nbs/31_performance.ipynb #0dfd2364
-def _clustpy_race(ds, target, cap, epochs, seed):
-    "clustpy's DEC with its defaults, epoch by epoch: seconds of both phases, and labels on the way"
-    from clustpy.deep import encode_batchwise, get_dataloader, predict_batchwise
-    from clustpy.deep.dec import _DEC_Module
-    from clustpy.deep.neural_networks import FeedforwardAutoencoder
-    seconds, accs, reached = 0., [], None
-    def timed(f, *args, **kw):
-        nonlocal seconds
-        start = time.perf_counter()
-        out = _quiet(f, *args, **kw)
-        seconds += time.perf_counter() - start
-        return out
-    def look(labels):
-        nonlocal reached
-        accs.append(float(cluster_accuracy(ds.y, labels)))
-        if reached is None and accs[-1] >= target: reached = seconds
-    torch.manual_seed(seed)
-    x = np.asarray(ds.x, np.float32)/np.abs(ds.x).max()
-    train, whole = get_dataloader(x, 256, True), get_dataloader(x, 256, False)
-    ae, km = FeedforwardAutoencoder([ds.d, *DIMS[1:]]), KMeans(ds.n_classes, random_state=seed)
-    timed(ae.fit, n_epochs=epochs[0], optimizer_params=dict(lr=1e-3), dataloader=train)
-    pretraining = seconds
-    timed(lambda: km.fit(encode_batchwise(whole, ae)))
-    look(km.labels_)
-    module, before = _DEC_Module(km.cluster_centers_, 1.), seconds
-    opt = torch.optim.Adam([*ae.parameters(), *module.parameters()], lr=1e-4)
-    while len(accs) <= epochs[1] and seconds < cap and reached is None:
-        timed(module.fit, ae, train, 1, torch.device('cpu'), opt, nn.MSELoss(), 1., 0.)
-        look(predict_batchwise(whole, ae, module))
-    done = len(accs) - 1
-    return dict(who='clustpy', autoencoder_epoch_s=pretraining/epochs[0],
-                kl_epoch_s=(seconds - before)/done if done else None, reached_s=reached,
-                ran_s=seconds, best_acc=max(accs))
-
-# %% ../../nbs/31_performance.ipynb #a8b8760c
-def _our_race(ds, target, seed, settings):
-    start = time.perf_counter()
-    dec = DEC(ds.n_classes, random_state=seed, device='cpu', **settings).fit(ds.x)
-    ran, s, r = time.perf_counter() - start, dec.seconds_, dec.recipe_
-    begun = sum(h[-1][0] for n, h in dec.history_.items() if n not in ('clusters', 'changes'))
-    accs = [float(cluster_accuracy(ds.y, l)) for l in (dec.kmeans_labels_, dec.labels_)]
-    times = s['autoencoder'] + s['kmeans'], ran
-    return dict(who='ours',
-                autoencoder_epoch_s=s['autoencoder']*ds.n/(begun*r.finetune.batch(ds.n)),
-                kl_epoch_s=s['clusters']*ds.n/(dec.n_iter_*r.cluster.batch(ds.n)),
-                reached_s=next((t for t, a in zip(times, accs) if a >= target), None),
-                ran_s=ran, best_acc=max(accs))
-
-def whole_race(
-    ds:Dataset, # with classes
-    target:float=.843, # ACC to reach: the paper's on MNIST
-    cap:float=3600, # seconds after which clustpy gives up
-    epochs:tuple=(100, 150), # of clustpy's two phases: its defaults
-    seed:int=0,
-    **settings, # of our DEC
-)->list: # for ours, and for clustpy where it is installed: seconds of several kinds, and best ACC
-    """From nothing to good clusters, ours and clustpy's, one after the other on the same points
-
-    Seconds an epoch in both phases, seconds until target (None: never), seconds in all."""
-    if ds.y is None:
-        raise DecError(f"{ds.name} has no classes to measure ACC by; race on data that has")
-    rows = [_our_race(ds, target, seed, settings)]
-    if importlib.util.find_spec('clustpy'):
-        rows.append(_clustpy_race(ds, target, cap, epochs, seed=seed))
-    for r in rows:
-        r.update({k: round(v, 4) for k, v in r.items() if isinstance(v, float)}, n=ds.n,
-                 target=target, threads=torch.get_num_threads(), cpu=processor())
-    return rows
-
 # %% ../../nbs/31_performance.ipynb #b2a068b9
 @_command
 def dec_bench(
     quick:bool=False, # fewer rounds and points
     json:str=None, # write the results to this file too
     device:str='auto', # auto, cpu or cuda
-    race:str=None, # instead: the whole way to 84.3 % ACC on this data set, ours and clustpy
 ):
     "Time the parts of DEC next to the bare matrix products they are made of"
-    if race and (quick or device == 'cuda'):
-        raise DecError('the race is run on the CPU and to its end; leave --quick and --device out')
     if json: _out_folder(_user_path(json).parent)
-    rows = whole_race(load_data(race)) if race else bench(quick, device)
-    shown = [dict(r) for r in rows]
-    for r in shown:
-        if race: r.update(best_acc=100*r['best_acc'], target=100*r['target'])
-        elif r['ratio']: r['ratio'] = f"{r['ratio']:.2f}"
-    print(text_table(shown))
+    rows = bench(quick, device)
+    print(pd.DataFrame(rows).to_string(index=False))
     if json: write_records(rows, json)
-
-# %% ../../nbs/31_performance.ipynb #08ab3ec1
-class Peak:
-    "How many MB the process takes at most inside a block, beyond what it had before (Linux)"
-    def _now(self):
-        return int(Path('/proc/self/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
-    def _watch(self):
-        while not self.done.wait(.02): self.mb = max(self.mb, self._now() - self.start)
-    def __enter__(self):
-        self.start, self.mb, self.done = self._now(), 0., threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-        self.thread.start()
-        return self
-    def __exit__(self, *_):
-        self.done.set(); self.thread.join()
-
-# %% ../../nbs/31_performance.ipynb #e7549fe8
-def cost(
-    x, # points, (n, d): array, memory map or CSR
-    greedy:int=0, # batches of the first greedy stage to run before
-    k:int=10, # clusters
-    precise:str='auto', # precision
-)->dict: # n, seconds and peak MB
-    "One KL epoch and one refresh on `x`: how long, and how much memory"
-    rows, seconds = Rows(x), {}
-    ae, epoch = AutoEncoder(rows.d, DIMS[1:], 'uniform'), max(1, rows.n//256)
-    layer, none = ClusterLayer(apply_chunked(ae.encoder, Rows(x[:k]))), torch.zeros(rows.n).long()
-    def timed(name, f, *args, **kw):
-        start = time.perf_counter()
-        f(*args, **kw)
-        seconds[f'{name}_s'] = round(time.perf_counter() - start, 3)
-    with Peak() as peak, precision(precise):
-        if greedy:
-            timed('greedy', train_pair, ae.encoder[0], ae.decoder[-1], rows,
-                  Stage(greedy, dropout=.2), first=True)
-        timed('epoch', fit_clusters, ae.encoder, layer, rows, Stage(epoch, lr=.001), none,
-              update_interval=2*epoch)                                # and the refresh at its start
-        timed('refresh', apply_chunked, nn.Sequential(ae.encoder, layer), rows)
-    return dict(n=rows.n, d=rows.d, greedy=greedy, **seconds, peak_mb=round(peak.mb))
-
-def random_csr(
-    n:int=685_071, # documents: REUTERS's number
-    d:int=2000, # terms
-    per_row:int=76, # terms in a document
-    seed:int=0,
-)->sparse.csr_matrix: # (n, d), float32
-    "Random sparse data of the size of the paper's largest"
-    rng = np.random.default_rng(seed)
-    at = rng.integers(0, d, (n, per_row), dtype=np.int32)
-    return sparse.csr_matrix((rng.random(n*per_row, dtype=np.float32), at.ravel(),
-                              np.arange(n + 1, dtype=np.int64)*per_row), shape=(n, d))
