@@ -39,21 +39,15 @@ class Checkpoint:
         part = copy.copy(self)
         part.prefix = f'{self.prefix}{prefix}: '
         return part
-    def once(self,
-        name:str, # of the step
-        func, # () -> tensors, numbers, strings, or dicts and lists of them
-    ): # what func returned, now or in an earlier life
-        "Run a step unless it is done"
+    def once(self, name:str, func): # func: () -> tensors, numbers, strings, dicts and lists of them
+        "What the step returned, now or in an earlier life"
         if not self.path: return func()
         name = self.prefix + name
         if name not in self.done:
             self.done[name] = _storable(func(), name)
             self.save()
         return self.done[name]
-    def run(self,
-        name:str, # of the step
-        trainer:Trainer, # ready to fit
-    )->Trainer: # fitted
+    def run(self, name:str, trainer:Trainer)->Trainer:
         "Fit `trainer`, or take it up where an earlier life left it"
         if not self.path: return trainer.fit()
         name, running = self.prefix + name, self.state['running']
@@ -109,17 +103,13 @@ class _SaveNow(Callback):
         self.last = time.monotonic()                       # after it: a disk may be slow
 
 # %% ../nbs/36_jobs.ipynb #descr001
-def fingerprint(
-    x, # points, (n, d); dense or CSR
-)->str: # the same for the same numbers
-    "A hash of points"
+def fingerprint(x)->str:
+    "A hash of points, (n, d), dense or CSR: the same for the same numbers"
     if not sparse.issparse(x): return joblib.hash(np.asarray(x))
     return joblib.hash([x.shape, x.data, x.indices, x.indptr])
 
-def describe(
-    v, # a number, a text, a function, a dataclass, an array, or lists and dictionaries of them
-): # as JSON has it
-    "What a setting is, in names and numbers"
+def describe(v): # a number, text, function, dataclass, array, or lists and dictionaries of them
+    "What a setting is, in names and numbers, as JSON has them"
     if v is None or isinstance(v, (bool, int, float, str)): return v
     if isinstance(v, np.generic): return v.item()
     if isinstance(v, (tuple, list)): return [describe(w) for w in v]
@@ -142,9 +132,7 @@ def _flat(settings, name=''):
     return flat
 
 @patch
-def claim(self:Checkpoint,
-    **settings, # all that the result depends on; see describe
-):
+def claim(self:Checkpoint, **settings): # all that the result depends on; see describe
     "Make the file this job's own; an error if it is another's"
     if not (self.path and self.check): return
     mine = _flat(describe(settings))
@@ -154,8 +142,6 @@ def claim(self:Checkpoint,
             raise DecError(f"checkpoint {self.path} is of a run with {name}={theirs.get(name)}, "
                            f"here {mine.get(name)}; delete it, or name another file")
 
-def job_key(
-    **settings, # all that a result depends on; see describe
-)->str: # 16 hexadecimal digits
-    "The same for the same settings: a name for a file"
+def job_key(**settings)->str:
+    "16 hexadecimal digits, the same for the same settings (see describe): a name for a file"
     return joblib.hash(_flat(describe(settings)))[:16]

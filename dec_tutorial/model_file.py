@@ -49,25 +49,18 @@ _FORMAT = 8                                                        # it goes up 
 def _checksum(text, arrays):
     return joblib.hash([text, {name: arrays[name].numpy() for name in sorted(arrays)}])
 
-def write_model(
-    path, # of the file, usually ending in .safetensors
-    model:dict, # arrays, tensors, numbers and texts, in dictionaries and lists
-):
-    "Arrays, a JSON header and a checksum in one file"
+def write_model(path, model:dict):
+    "Arrays, tensors, numbers and texts, in dictionaries and lists, in one file with a checksum"
     arrays = {}
     text = json.dumps(dict(format=_FORMAT, model=_pack(model, arrays, '')))
-    for name, a in arrays.items():
-        if not a.isfinite().all():
-            raise DecError(f"{name} of this model holds NaN or infinity; fit it again before you "
-                           f"save it")
+    bad = [name for name, a in arrays.items() if not a.isfinite().all()]
+    if bad: raise DecError(f"{bad[0]} of this model holds NaN or infinity; fit it anew, then save it")
     with atomic_path(path) as tmp:
         save_file(arrays, tmp, dict(dec_tutorial=text, checksum=_checksum(text, arrays)))
 
 # %% ../nbs/39_model_file.ipynb #d74dc169
-def read_model(
-    path, # of a file that write_model wrote
-)->dict: # what was written
-    "Read a model back; nothing in the file is executed"
+def read_model(path)->dict:
+    "What `write_model` wrote; nothing in the file is executed"
     path = _user_path(path)
     if not os.path.isfile(path): raise DecError(f"there is no model file {path}; check the path")
     try:
@@ -97,28 +90,19 @@ def _numbers(out): # as an array; float32 has an end
                        f"large, so mend them or leave the row out")
     return out.cpu().numpy()
 
-def _image_shape(dec): # of the pictures that a network or an augmentation knows, or None
-    return getattr(dec.autoencoder_, 'image_shape', getattr(dec.method_.augment, 'shape', None))
-
 class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "What a fitted DEC answers, and its file: the part of the estimator that trains nothing"
-    def predict(self,
-        X, # points, (n, d), old or new
-    )->np.ndarray: # clusters, (n,), integers from 0 to k-1
-        "The cluster with the largest q"
+    def predict(self, X)->np.ndarray:
+        "Clusters of points, old or new: (n, d) -> (n,), integers from 0 to k-1"
         return self.predict_proba(X).argmax(1)
 
-    def predict_proba(self,
-        X, # points, (n, d), old or new
-    )->np.ndarray: # q, (n, k), rows sum to 1
-        "Soft assignment of points, new ones too"
+    def predict_proba(self, X)->np.ndarray:
+        "Soft assignment q of points, old or new: (n, d) -> (n, k), rows sum to 1"
         check_is_fitted(self)
         return _numbers(self._q(self._rows(self._checked(X))))
 
-    def transform(self,
-        X, # points, (n, d), old or new
-    )->np.ndarray: # codes z, (n, d_z)
-        "Codes of points, after `fit_autoencoder`, too"
+    def transform(self, X)->np.ndarray:
+        "Codes z of points, after `fit_autoencoder`, too: (n, d) -> (n, d_z)"
         check_is_fitted(self, 'autoencoder_')
         return self._codes(self._checked(X))
 
@@ -143,16 +127,15 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         validate_data(self, X, reset=False, skip_check_array=True)         # names, their order
         return x
 
-    def save(self,
-        path, # of the file, usually ending in .safetensors
-    ):
-        "Write the fitted model to one file: arrays, and a JSON header"
+    def save(self, path):
+        "Write the fitted model to one file, usually NAME.safetensors: arrays, and a JSON header"
         check_is_fitted(self)
+        shape = getattr(self.method_.augment, 'shape', None)          # of a picture, if any knows it
         write_model(path, dict(
             {n: getattr(self, n) for n in _IN_FILE}, method=self.method_.name,
             method_text=describe(self.method_), recipe=asdict(self.recipe_), n_init=self.n_init,
             alpha=float(getattr(self.layer_, 'alpha', self.alpha)), precision=self.precision,
-            shape=_image_shape(self), network_text=str(self.autoencoder_),
+            shape=getattr(self.autoencoder_, 'image_shape', shape), network_text=str(self.autoencoder_),
             head_text=str(self.layer_),
             features=getattr(self, 'feature_names_in_', np.array([])).tolist(),
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
@@ -175,9 +158,9 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @classmethod
     def _rebuilt(cls, m, device, method):
-        stages = {n: m['recipe'][n] and Stage(**m['recipe'][n]) for n in ('pretrain', 'finetune',
-                                                                           'cluster')}
-        recipe = Recipe(**{**m['recipe'], **stages})
+        stages = {n: v and Stage(**v) for n, v in m['recipe'].items()
+                  if n in ('pretrain', 'finetune', 'cluster')}
+        recipe = Recipe(**m['recipe'] | stages)
         if method is not None: method = get_method(method)
         elif m['method'] in METHODS:
             method = METHODS[m['method']]
@@ -219,8 +202,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         for name, v in state.items():
             if isinstance(v, nn.Module): state[name] = copy.deepcopy(v).cpu()
         if state.get('callbacks_'):
-            state['callbacks_'] = [c for c in state['callbacks_']
-                                   if not c.fit_only]
+            state['callbacks_'] = [c for c in state['callbacks_'] if not c.fit_only]
         return state
 
     def __sklearn_is_fitted__(self): return hasattr(self, 'layer_')

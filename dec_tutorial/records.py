@@ -9,7 +9,8 @@ __all__ = ['processor', 'make_record', 'write_records', 'read_records', 'text_ta
 # %% ../nbs/08_records.ipynb #2cb762d3
 import datetime, json, platform
 from importlib import resources
-import numpy as np, torch, sklearn, scipy, matplotlib.pyplot as plt
+from pathlib import Path
+import numpy as np, pandas as pd, torch, sklearn, scipy, matplotlib.pyplot as plt
 from scipy.stats import t as student
 from .data import DecError
 from .inside.reading import _user_path, atomic_path
@@ -17,9 +18,7 @@ from .evaluation import scores
 
 # %% ../nbs/08_records.ipynb #79056971
 def processor()->str: # for example 'AMD EPYC avx512_bf16'; what PyTorch does not tell is left out
-    """What computes products here
-
-    The last digits of a sum depend on it, and after thousands of steps whole clusters may."""
+    "What computes products here: the last digits of a sum depend on it, in the end whole clusters"
     has = getattr(torch.cpu, 'get_capabilities', dict)()
     return ' '.join([has.get('cpu_name') or platform.machine(),
                      *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])
@@ -48,11 +47,8 @@ def make_record(
             | dict(versions=versions, date=datetime.date.today().isoformat()))
 
 # %% ../nbs/08_records.ipynb #aaca5e8f
-def write_records(
-    records:list, # of make_record
-    path, # of a .json file, written whole or not at all
-):
-    "Save records as a JSON list, one record a line"
+def write_records(records:list, path):
+    "Save records of `make_record` as a JSON list, one record a line"
     with atomic_path(path) as tmp:
         def plain(v): return v.item() if isinstance(v, np.generic) else str(v)
         tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False, default=plain)
@@ -63,9 +59,8 @@ def read_records(
     **where, # fields to select by, e.g. dataset='mnist'
 )->list: # of dictionaries
     "Records from a file, or those that ship with the package"
-    files = ([_user_path(path)] if path
-             else sorted((f for f in (resources.files('dec_tutorial')/'results').iterdir()
-                          if f.name.endswith('.json')), key=lambda f: f.name))
+    shipped = Path(str(resources.files('dec_tutorial')/'results'))
+    files = [_user_path(path)] if path else sorted(shipped.glob('*.json'))
     try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
     except (OSError, ValueError, TypeError) as e:
         raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
@@ -74,10 +69,8 @@ def read_records(
             and all(r.get(k) == v for k, v in where.items())]
 
 # %% ../nbs/08_records.ipynb #24f82e41
-def text_table(
-    rows:list, # of dictionaries with the same keys
-)->str: # a Markdown table whose columns line up in a terminal too
-    "Dictionaries as a table"
+def text_table(rows:list)->str:
+    "Dictionaries with the same keys as a Markdown table, whose columns line up in a terminal too"
     if not rows: return ''
     cells = [list(map(str, rows[0]))] + [[('–' if v is None else f'{v:.1f}' if isinstance(v, float)
                                            else str(v)) for v in r.values()] for r in rows]
@@ -103,8 +96,8 @@ def mean_sd(
 def summarise(
     records:list, # of make_record
     by:tuple=('dataset', 'method'), # fields that make a group
-)->list: # a row a group: mean ± sd over seeds, in %
-    "Mean and standard deviation of each group of records"
+)->list:
+    "A row for each group of records: mean ± standard deviation over seeds, in %"
     groups = {}
     for r in records: groups.setdefault(tuple(r[k] for k in by), []).append(r)
     def seconds(rs): # a run that was not timed has none
@@ -133,23 +126,18 @@ def results_table(
 def show_results(datasets=('digits', 'usps', 'mnist', 'fashion')):
     "ACC of every seed: k-means, autoencoder and k-means, DEC"
     fig, axs = plt.subplots(1, len(datasets), figsize=(2.2*len(datasets), 2.6), sharey=True)
-    methods = ('k-means', 'AE+k-means', 'DEC')
+    runs = pd.DataFrame(read_records(experiment='fit', recipe='fast'))
     for ax, d in zip(axs, datasets):
-        for s in sorted({r['seed']
-                         for r in read_records(experiment='fit', dataset=d, recipe='fast')}):
-            acc = [next((100*r['acc'] for r in read_records(experiment='fit', dataset=d, method=m,
-                                                        seed=s, recipe='fast')), np.nan)
-                   for m in methods]
-            ax.plot(range(3), acc, marker='o', ms=4, alpha=.7, color='C0')
+        acc = runs[runs.dataset == d].pivot_table('acc', 'method', 'seed', aggfunc='first')
+        acc = 100*acc.reindex(['k-means', 'AE+k-means', 'DEC'])
+        ax.plot(range(3), acc, marker='o', ms=4, alpha=.7, color='C0')
         ax.set(title=d, xticks=range(3), xlim=(-.3, 2.3), ylim=(40, 100))
         ax.set_xticklabels(['k-means', 'AE +\nk-means', 'DEC'])
     axs[0].set_ylabel('ACC, in %')
     return fig
 
 # %% ../nbs/08_records.ipynb #63076f7a
-def star(
-    differences, # paired, one a seed
-)->str: # '*', or nothing
+def star(differences)->str: # paired, one a seed -> '*', or nothing
     "Marks a mean that is further from zero than luck explains: Student's test, two-sided, at 5 %"
     d = np.asarray(differences, float)
     far = len(d) > 1 and abs(d.mean()) > student.ppf(.975, len(d) - 1)*d.std(ddof=1)/len(d)**.5

@@ -45,9 +45,7 @@ def _meet(device):
                        f"start them with torchrun, or unset both") from e
 
 @contextmanager
-def workers(
-    device='cpu', # 'cpu': they talk through gloo; a GPU: through NCCL
-):
+def workers(device='cpu'): # where they talk through gloo; on a GPU through NCCL
     "Join the processes that `torchrun` started, for a block; without `torchrun`, nothing happens"
     several = 'RANK' in os.environ and int(os.environ.get('WORLD_SIZE', 1)) > 1
     there = dist.is_available() and dist.is_initialized()       # by the caller, who also ends it
@@ -68,19 +66,15 @@ def workers(
         gc.collect()                 # DistributedDataParallel stands in cycles, and holds the group
 
 # %% ../../nbs/32_scaling_out.ipynb #97d5f87b
-def first_only(
-    func, # () -> anything that can be pickled
-): # what it returned, on every worker
+def first_only(func): # () -> anything that can be pickled
     "Let the first worker do what need be done only once, and tell the others"
     rank, world = worker()
     box = [None if rank else func()]
     if world > 1: dist.broadcast_object_list(box)
     return box[0]
 
-def alike(
-    what, # anything that can be pickled and compared
-)->bool: # the same answer on every worker
-    "Was every worker given the same?"
+def alike(what)->bool: # anything that can be pickled and compared
+    "Was every worker given the same? All get the same answer"
     if worker()[1] == 1: return True
     got = [None]*worker()[1]
     dist.all_gather_object(got, what)
