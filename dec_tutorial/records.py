@@ -144,10 +144,8 @@ def star(differences)->str: # paired, one a seed -> '*', or nothing
     return '*' if far else ''
 
 # %% ../nbs/08_records.ipynb #9483942b
-def mean_gap(
-    a, b, # numbers, one a run; the runs share nothing
-)->tuple: # mean of a minus mean of b, and its standard error
-    "By how much two sets of runs differ, and how sure that is"
+def mean_gap(a, b)->tuple: # numbers, one a run; the runs share nothing
+    "By how much two sets of runs differ in their means, and the standard error of that"
     a, b = np.asarray(a, float), np.asarray(b, float)
     return (float(a.mean() - b.mean()),
             float((a.var(ddof=1)/len(a) + b.var(ddof=1)/len(b))**.5))

@@ -71,8 +71,7 @@ class PooledAutoEncoder(ConvAutoEncoder):
                  channels=(32, 64, 128)):
         super().__init__(d, dims, init, seed, image_shape=image_shape, channels=channels)
         n = self.encoder[-1].in_features + channels[1]
-        # PyTorch's own start is within ± 1/√fan-in, too
-        with seeded(seed): code = nn.Linear(n, dims[-1])
+        with seeded(seed): code = nn.Linear(n, dims[-1])      # PyTorch, too: within ± 1/√fan-in
         nn.init.zeros_(code.bias)
         self.encoder = nn.Sequential(BothEnds(self.encoder[:5], self.encoder[5:-1]), code)
 

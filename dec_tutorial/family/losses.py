@@ -16,42 +16,30 @@ from ..sae import reconstruction_loss
 from ..kl import Refresh, kmeans_start
 
 # %% ../../nbs/20_losses.ipynb #52183597
-def follow(
-    loss, # z, (n, 2) -> scalar
-    z:torch.Tensor, # where the points begin, (n, 2)
-    steps:int=200,
-    lr:float=.05, # a point moves by lr · n · gradient
-)->torch.Tensor: # where they are at the end, (n, 2)
-    "Plain gradient descent on the points themselves"
+def follow(loss, z, steps=200, lr=.05)->torch.Tensor: # a point moves by lr · n · gradient
+    "Plain gradient descent of loss(z) on the points themselves, (n, 2) -> (n, 2)"
     for _ in range(steps):
         z = z.detach().requires_grad_()
         z = z - lr*len(z)*torch.autograd.grad(loss(z), z)[0]
     return z.detach()
 
 # %% ../../nbs/20_losses.ipynb #7fdc200c
-def kmeans_loss(
-    z:torch.Tensor, # codes, (m, d_z)
-    mu:torch.Tensor, # centroids, (k, d_z)
-)->torch.Tensor: # scalar
+def kmeans_loss(z, mu)->torch.Tensor: # codes, (m, d_z), and centroids, (k, d_z) -> scalar
     "Mean squared distance to the nearest centroid (DCN: Yang et al. 2017)"
     d2 = (z[:, None] - mu).square().sum(2)
     return d2.min(1).values.mean()
 
 # %% ../../nbs/20_losses.ipynb #b22798a8
-def soft_kmeans_loss(
-    z:torch.Tensor, # codes, (m, d_z)
-    mu:torch.Tensor, # centroids, (k, d_z)
-    q:torch.Tensor, # soft assignment, (m, k); detached or not
-)->torch.Tensor: # scalar
-    "Squared distances to all centroids, weighted by q"
+def soft_kmeans_loss(z, mu, q)->torch.Tensor: # q: soft assignment, (m, k), detached or not
+    "Squared distances to all centroids, weighted by q -> scalar"
     return (q*(z[:, None] - mu).square().sum(2)).sum(1).mean()
 
 # %% ../../nbs/20_losses.ipynb #e3aa5cf3
 def size_loss(
     q:torch.Tensor, # soft assignment, (m, k)
     u:torch.Tensor|None=None, # wanted shares, (k,), in any order; None: all the same
-)->torch.Tensor: # scalar, 0 if the sizes are as wanted
-    "KL(G‖U) of the cluster sizes, the largest compared with the largest"
+)->torch.Tensor:
+    "KL(G‖U) of the cluster sizes, the largest compared with the largest; 0 if they are as wanted"
     g = q.mean(0).sort(descending=True).values
     if u is None: u = torch.full_like(g, 1/len(g))
     elif len(u) != len(g) or (u <= 0).any():                # where u lies: no wait for a GPU's g
@@ -59,11 +47,8 @@ def size_loss(
     u = u.to(g).sort(descending=True).values
     return (g*(g.clamp_min(torch.finfo(g.dtype).tiny).log() - (u/u.sum()).log())).sum()
 
-def zipf(
-    k:int, # clusters
-    s:float=1., # how fast they get smaller; 0: not at all
-)->torch.Tensor: # shares, (k,), falling
-    "Zipf's law: the j-th largest has a share in proportion to 1/jˢ"
+def zipf(k:int, s:float=1.)->torch.Tensor:
+    "Shares of k clusters by Zipf's law, (k,): the j-th largest in proportion to 1/jˢ"
     u = torch.arange(1, k + 1, dtype=torch.float64)**-s
     return u/u.sum()
 
@@ -80,9 +65,7 @@ class Jitter:
             raise DecError(f"rows of {d} numbers are not pictures of shape {shape}; say what shape "
                            f"they have, as Jitter(shape=(height, width))")
         return (1, *shape)[-3:]
-    def __call__(self,
-        x:torch.Tensor, # pictures, (m, d)
-    )->torch.Tensor: # (m, d)
+    def __call__(self, x): # pictures, (m, d) -> (m, d)
         c, h, w = self._shape(x.shape[1])
         angle, right, down = torch.rand(3, len(x), 1, 1, device=x.device)*2 - 1
         angle = angle*math.radians(self.degrees)
@@ -95,16 +78,12 @@ class Jitter:
                              align_corners=False).reshape(len(x), -1)
 
 # %% ../../nbs/20_losses.ipynb #77f23e18
-def entropy(
-    p:torch.Tensor, # distributions, (…, k)
-)->torch.Tensor: # (…), in nats
-    "−Σ p log p"
+def entropy(p:torch.Tensor)->torch.Tensor:
+    "−Σ p log p of distributions, (…, k) -> (…), in nats"
     # log 0 would end as NaN in the gradient
     return -(p*p.clamp_min(torch.finfo(p.dtype).tiny).log()).sum(-1)
 
-def mutual_information(
-    q:torch.Tensor, # soft assignment, (m, k)
-)->torch.Tensor: # scalar, between 0 and log k
+def mutual_information(q:torch.Tensor)->torch.Tensor: # (m, k) -> scalar, between 0 and log k
     "How much the cluster says about the point (IMSAT: Hu et al. 2017)"
     return entropy(q.mean(0)) - entropy(q).mean()
 

@@ -21,8 +21,8 @@ from .losses import (Combined, Jitter, Weighted, cluster_again, entropy,
                                         zipf)
 
 # %% ../../nbs/22_members.ipynb #1a49ea4a
-# KL(P‖Q) weighted by α moves the codes as in fast
-def _like_dec(alpha): return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)
+def _like_dec(alpha): # KL(P‖Q) weighted by α moves the codes as in fast
+    return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)
 
 METHODS['IDEC'] = Method('IDEC', loss=Combined(dec_loss, kept, 1/11), train_decoder=True,
                          stage=_like_dec(1/11))
@@ -48,8 +48,7 @@ def counted_means(
 )->tuple: # new centroids and counts
     "The centroid update of DCN (Yang et al. 2017), for a whole batch"
     new = count + torch.bincount(s, minlength=len(mu))
-    total = (count[:, None]*mu).index_add(0, s, z)
-    # a cluster that never had a point stays
+    total = (count[:, None]*mu).index_add(0, s, z)      # a cluster that never had a point stays
     return torch.where(new[:, None] > 0, total/new[:, None], mu), new
 
 class Counting(Callback):
@@ -62,19 +61,16 @@ class Counting(Callback):
                            'hold them; fit anew')
         sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
         layer.register_buffer('count', torch.from_numpy(sizes).to(layer.mu))
-        z = torch.from_numpy(dec.start_codes_).to(layer.mu)
-        # variance of the codes; none if all are the same
+        z = torch.from_numpy(dec.start_codes_).to(layer.mu)         # unit: the variance of the codes
         layer.register_buffer('unit', (z - z.mean(0)).square().sum(1).mean().clamp_min(1e-12))
     def after_batch(self, trainer):
         layer, batch = self.dec.layer_, trainer.batch
         new, count = counted_means(layer.mu.data, layer.count, batch.z.detach(), batch.q.argmax(1))
-        layer.mu.data.copy_(new); layer.count.copy_(count)
+        layer.mu.data.copy_(new)
+        layer.count.copy_(count)
 
 def narrow(batch):
-    """The clustering loss of DCN: k-means, without a gradient for the centroids
-
-    It is a share of the variance that the codes had at the start, if `Counting` has written that
-    down."""
+    "The clustering loss of DCN: k-means, as a share of the variance that the codes had at the start"
     return kmeans_loss(batch.z, batch.mu.detach())/getattr(batch.layer, 'unit', 1.)
 
 # %% ../../nbs/22_members.ipynb #c90f4a6f
@@ -120,16 +116,11 @@ METHODS['IMSAT'] = Method('IMSAT', loss=Informed(), shareable=False)
 # %% ../../nbs/22_members.ipynb #d82e546b
 class MixtureHead(nn.Module):
     "A mixture of Gaussians with diagonal covariances: codes in, probability of each cluster out"
-    def __init__(self,
-        mu, # means, (k, d_z)
-        alpha=1., # not used: there are no degrees of freedom
-        assign=None, # not used: Bayes' rule assigns
-    ):
+    def __init__(self, mu, alpha=1., assign=None): # means, (k, d_z); the others are not used
         super().__init__()
         mu = torch.as_tensor(mu, dtype=torch.float32)
-        self.mu, self.log_var, self.logits = (nn.Parameter(mu.clone()),
-                                              nn.Parameter(torch.zeros_like(mu)),
-                                              nn.Parameter(torch.zeros(len(mu), device=mu.device)))
+        self.mu, self.log_var = nn.Parameter(mu.clone()), nn.Parameter(torch.zeros_like(mu))
+        self.logits = nn.Parameter(torch.zeros(len(mu), device=mu.device))
     def log_pi(self): return self.logits.log_softmax(0)                                  # (k,)
     def forward(self, z): # (m, d_z) -> γ, (m, k)
         d = z[:, None] - self.mu
@@ -150,9 +141,9 @@ class VariationalAutoEncoder(AutoEncoder):
     "An autoencoder whose code has a variance, too"
     def __init__(self, d, dims=(500, 500, 2000, 10), init='normal', seed=0):
         super().__init__(d, dims, init, seed)
-        # log variance of the code
-        with seeded(seed): self.spread = nn.Linear((d, *dims)[-2], dims[-1])
-        nn.init.zeros_(self.spread.weight); nn.init.constant_(self.spread.bias, -4.)
+        with seeded(seed): self.spread = nn.Linear((d, *dims)[-2], dims[-1]) # log variance of codes
+        nn.init.zeros_(self.spread.weight)
+        nn.init.constant_(self.spread.bias, -4.)
 
 # %% ../../nbs/22_members.ipynb #9fb4afcd
 def mixture_divergence(
@@ -166,13 +157,10 @@ def mixture_divergence(
     fit = .5*(gamma*(log_var_c + (log_var.exp()[:, None] + d2)/log_var_c.exp()).sum(2)).sum(1)
     return (fit - (gamma*log_pi).sum(1) - entropy(gamma) - .5*(1 + log_var).sum(1)).mean()
 
-# variance of the noise on each feature; inputs have a mean square of 1 over all features
-NOISE = .1
+NOISE = .1 # variance of the noise on a feature; inputs have a mean square of 1 over all features
 
 def vade(batch):
-    """Negative evidence lower bound (Jiang et al. 2017)
-
-    Per feature, so that rates mean the same for all data."""
+    "Negative evidence lower bound (Jiang et al. 2017) per feature, so that rates mean the same"
     net, head = batch.network, batch.layer
     h = net.encoder[:-1](batch.x)
     mean, log_var = net.encoder[-1](h), net.spread(h.float())

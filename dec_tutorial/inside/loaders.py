@@ -66,12 +66,8 @@ def _torchvision(cls, *parts): # the parts of a benchmark, by the arguments that
     return get
 
 # %% ../../nbs/41_benchmarks.ipynb #c53b2f9b
-def hog_colour(
-    image:np.ndarray, # (96, 96, 3), bytes
-)->np.ndarray: # (1428,)
-    """HOG and a coarse colour map of a picture (paper: section 4.1)
-
-    The authors' 1428 numbers, but for two steps of scikit-image's HOG (page 41)."""
+def hog_colour(image:np.ndarray)->np.ndarray: # (96, 96, 3), bytes -> (1428,)
+    "HOG and a coarse colour map of a picture (paper: section 4.1), nearly as its authors made them"
     try: from skimage import color, feature
     except ImportError as e:
         raise DecError("the features of STL-10 need scikit-image; run pip install "
@@ -138,8 +134,7 @@ def _coil20_zip(path):
 _ROOTS = ('CCAT', 'ECAT', 'GCAT', 'MCAT')
 
 def _one_root(bunch, terms=2000):
-    """Documents of `fetch_rcv1` with exactly one root topic, on the most frequent terms, at unit
-    length"""
+    "Documents of `fetch_rcv1` with one root topic, on the most frequent terms, at unit length"
     names = list(bunch.target_names)
     topics = bunch.target[:, [names.index(r) for r in _ROOTS]].toarray()
     one = topics.sum(1) == 1

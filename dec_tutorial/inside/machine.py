@@ -22,10 +22,7 @@ from .workers import worker
 _one_thread = threading.RLock()          # PyTorch has one precision and one random state for all
 
 @contextmanager
-def seeded(
-    seed:int, # of PyTorch's generators inside the block
-    device='cpu', # a GPU whose generator shall be forked too
-):
+def seeded(seed:int, device='cpu'): # a GPU's generator is forked, too
     "Run a block from a seed and give PyTorch its random state back afterwards"
     gpus = [torch.device(device)] if torch.device(device).type == 'cuda' else []
     with _one_thread, torch.random.fork_rng(devices=gpus):
@@ -68,11 +65,8 @@ def precision(
             torch.set_float32_matmul_precision(before)
             if gpu: torch.backends.cudnn.allow_tf32 = convolutions
 
-def precision_used(
-    kind:str='auto', # see precision
-    device='cpu',
-)->str: # 'float32', 'tf32' or 'bf16'
-    "What `precision` comes to here, as records name it"
+def precision_used(kind:str='auto', device='cpu')->str:
+    "What `precision` comes to here, as records name it: 'float32', 'tf32' or 'bf16'"
     with precision(kind, device) as p:
         if p == 'highest': return 'float32'
         return 'tf32' if torch.device(device).type == 'cuda' else 'bf16'
@@ -124,9 +118,7 @@ def usual_defaults():
         yield
 
 # %% ../../nbs/38_machine.ipynb #ba023ff2
-def pick_device(
-    device:str='auto', # 'auto', 'cpu', 'cuda', 'cuda:1', …
-)->torch.device:
+def pick_device(device:str='auto')->torch.device: # 'auto', 'cpu', 'cuda', 'cuda:1', …
     "The GPU if there is one, else the CPU; or the device you name"
     name = str(device)
     if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'

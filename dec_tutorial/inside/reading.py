@@ -35,9 +35,7 @@ def part_files(path):
 
 # %% ../../nbs/40_reading.ipynb #75f40857
 @contextmanager
-def atomic_path(
-    path:str|Path, # where the finished file shall stand
-): # a temporary path beside it, renamed to path if the block ends well and deleted if it does not
+def atomic_path(path): # a temporary path beside it, renamed to path if the block ends well
     "Write a file whole or not at all"
     path = _user_path(path).resolve()                       # of a link, the file that it stands for
     if os.path.exists(path) and not os.path.isfile(path):
@@ -137,11 +135,8 @@ def check_x(
     return out
 
 # %% ../../nbs/40_reading.ipynb #51340a25
-def check_offset(
-    x, # points that `check_x` takes, as they were given, (n, d)
-    what:str='X', # what to call it in an error
-): # DecError if float32 would forget them
-    "Does a column with much to say lie where float32 keeps only coarse steps of it?"
+def check_offset(x, what:str='X'): # what `check_x` takes, and what to call it in an error
+    "A `DecError` if a column with much to say lies where float32 keeps only coarse steps of it"
     x = _table(x)
     if sparse.issparse(x) or getattr(x, 'dtype', None) in (np.float32, np.float16): return
     some = np.asarray(getattr(x, 'iloc', x)[::max(1, len(x)//10_000)], np.float64)
@@ -154,11 +149,8 @@ def check_offset(
                        f"its mean, or leave it out")
 
 # %% ../../nbs/40_reading.ipynb #8187a27b
-def check_y(
-    y, # classes of any kind: numbers, strings
-    n:int, # how many points there are
-)->np.ndarray: # (n,) integers from 0
-    "Classes as integers from 0"
+def check_y(y, n:int)->np.ndarray:
+    "Classes of n points, numbers or strings, as integers from 0, (n,)"
     y = np.array([v.strip() if isinstance(v, str) else v for v in np.ravel(y).tolist()])
     if len(y) != n:
         raise DecError(f"y has {len(y)} classes, but there are {n} points; give one class a point")
@@ -223,18 +215,14 @@ def _read_npz(path):
 # %% ../../nbs/40_reading.ipynb #e7eca2cf
 IN_MEMORY = 2**30 # bytes: an .npy file beyond that stays on disk
 
-def on_disk(
-    x, # array
-)->bool:
-    "Is `x` a window into a memory-mapped file?"
+def on_disk(x)->bool:
+    "Is the array a window into a memory-mapped file?"
     # copies of a np.memmap are of that class, too, but have no file
     while x is not None and getattr(x, '_mmap', None) is None: x = getattr(x, 'base', None)
     return x is not None
 
-def thinned(
-    x:np.ndarray, # points, (n, d), perhaps on disk
-)->np.ndarray: # the same, or points at even distances that take a quarter of IN_MEMORY
-    "Points enough for k-means or principal components"
+def thinned(x:np.ndarray)->np.ndarray: # points, (n, d), perhaps on disk
+    "Enough of them, at even distances, for k-means: all, or a quarter of IN_MEMORY"
     return x[::max(1, math.ceil(4*x.nbytes/IN_MEMORY))]
 
 def _read_npy(path):

@@ -57,12 +57,7 @@ def in_turn(
     return {name: 1e3*statistics.median(t) for name, t in times.items()}
 
 # %% ../../nbs/31_performance.ipynb #c938f12f
-def our_ae_step(
-    x, # points, (n, 784)
-    kind:str, # precision: 'auto', 'float32', 'bf16'
-    device='cpu',
-    m:int=256, # points in a batch
-):
+def our_ae_step(x, kind:str, device='cpu', m:int=256): # points, (n, 784); precision; batch size
     "A function that does one more step of `finetune`"
     trainer = finetune(AutoEncoder(x.shape[1], init='uniform').to(device), Rows(x, device=device),
                        Stage(1, lr=.01, batch_size=m))
@@ -73,13 +68,8 @@ def _under(kind, device, f): # f, in a precision
         with precision(kind, device): f()
     return call
 
-def our_clusters(
-    x, # points, (n, 784)
-    kind:str, # precision
-    device='cpu',
-    k:int=10, # clusters
-)->tuple: # functions: a step of the KL phase, a refresh, a pass of the encoder, a k-means start
-    "What the KL phase is made of, one function each"
+def our_clusters(x, kind:str, device='cpu', k:int=10)->tuple: # points, (n, 784); precision
+    "Functions: a step of the KL phase, a refresh, a pass of the encoder, a k-means start"
     rows = Rows(x, device=device)
     encoder = AutoEncoder(x.shape[1], init='uniform').to(device).encoder
     layer = ClusterLayer(apply_chunked(encoder, Rows(x[:k], device=device)), 1.).to(device)

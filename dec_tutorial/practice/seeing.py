@@ -22,8 +22,7 @@ class Journey(Callback):
     "Where a sample of the points is at every refresh: codes, clusters and confidence"
     fit_only = True
     def __init__(self,
-        dec, # the `DEC` that is being fitted
-        x, # its points, (n, d)
+        dec, x, # the `DEC` that is being fitted, and its points, (n, d)
         most:int=500, # points to follow
     ):
         if not hasattr(dec, 'layer_'):
@@ -108,8 +107,7 @@ class LivePlot(Callback):
     "A figure that grows while DEC trains: codes, and share of points that changed cluster"
     fit_only = True
     def __init__(self,
-        dec, # the `DEC` that is being fitted
-        x, # its points, (n, d)
+        dec, x, # the `DEC` that is being fitted, and its points, (n, d)
         most:int=1000, # points to draw
         quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks
     ):
