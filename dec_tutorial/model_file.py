@@ -54,7 +54,7 @@ def write_model(path, model:dict):
     arrays = {}
     text = json.dumps(dict(format=_FORMAT, model=_pack(model, arrays, '')))
     bad = [name for name, a in arrays.items() if not a.isfinite().all()]
-    if bad: raise DecError(f"{bad[0]} of this model holds NaN or infinity; fit it anew, then save it")
+    if bad: raise DecError(f"{bad[0]} of this model holds NaN or infinity; fit it anew")
     with atomic_path(path) as tmp:
         save_file(arrays, tmp, dict(dec_tutorial=text, checksum=_checksum(text, arrays)))
 
@@ -128,25 +128,21 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return x
 
     def save(self, path):
-        "Write the fitted model to one file, usually NAME.safetensors: arrays, and a JSON header"
+        "Write the fitted model to one file, say m.safetensors: arrays, and a JSON header"
         check_is_fitted(self)
-        shape = getattr(self.method_.augment, 'shape', None)          # of a picture, if any knows it
+        shape = getattr(self.method_.augment, 'shape', None)             # of a picture, if known
         write_model(path, dict(
             {n: getattr(self, n) for n in _IN_FILE}, method=self.method_.name,
             method_text=describe(self.method_), recipe=asdict(self.recipe_), n_init=self.n_init,
             alpha=float(getattr(self.layer_, 'alpha', self.alpha)), precision=self.precision,
-            shape=getattr(self.autoencoder_, 'image_shape', shape), network_text=str(self.autoencoder_),
-            head_text=str(self.layer_),
+            shape=getattr(self.autoencoder_, 'image_shape', shape),
+            network_text=str(self.autoencoder_), head_text=str(self.layer_),
             features=getattr(self, 'feature_names_in_', np.array([])).tolist(),
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
 
     @classmethod
-    def load(cls,
-        path, # of a file written by DEC.save
-        device:str='auto', # where to put it
-        method:str|Method|None=None, # with which it was fitted, if its name does not find it
-    )->'FittedModel': # fitted
-        "Read a model back; nothing in the file is executed"
+    def load(cls, path, device:str='auto', method:str|Method|None=None)->'FittedModel':
+        "Read a model back, with its method if no name finds it; nothing in the file is executed"
         device = pick_device(device)
         try:
             with usual_defaults(): return cls._rebuilt(read_model(path), device, method)

@@ -23,18 +23,8 @@ def processor()->str: # for example 'AMD EPYC avx512_bf16'; what PyTorch does no
     return ' '.join([has.get('cpu_name') or platform.machine(),
                      *[u for u in ('amx_bf16', 'avx512_bf16', 'avx2') if has.get(u)][:1]])
 
-def make_record(
-    experiment:str, # fit, table2, ablations, …
-    dataset:str, # digits, mnist, …
-    n:int, # points
-    method:str, # k-means, AE+k-means, DEC, …
-    y, # true classes or None
-    labels, # clusters
-    # recipe, seed, iterations, stop_reason, reconstruction, params, seconds, device, precision,
-    # command
-    **more,
-)->dict:
-    "One result with its circumstances; the same keys in every record"
+def make_record(experiment:str, dataset:str, n:int, method:str, y, labels, **more)->dict:
+    "One result of n points with its circumstances; the same keys in every record"
     keys = dict(recipe=None, seed=None, iterations=None, stop_reason=None, reconstruction=None,
                 params={}, seconds=None, device='cpu', precision=None, command=None)
     if set(more) - set(keys):
@@ -64,8 +54,7 @@ def read_records(
     try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
     except (OSError, ValueError, TypeError) as e:
         raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
-    # tables of other kinds lie beside them
-    return [r for r in found if isinstance(r, dict) and 'experiment' in r
+    return [r for r in found if isinstance(r, dict) and 'experiment' in r      # and no other table
             and all(r.get(k) == v for k, v in where.items())]
 
 # %% ../nbs/08_records.ipynb #24f82e41
@@ -93,29 +82,23 @@ def mean_sd(
     return (f'{mean:.{digits}f}'
             + (f' ± {factor*np.std(v, ddof=1):.{digits}f}' if len(v) > 1 else ''))
 
-def summarise(
-    records:list, # of make_record
-    by:tuple=('dataset', 'method'), # fields that make a group
-)->list:
-    "A row for each group of records: mean ± standard deviation over seeds, in %"
+def summarise(records:list)->list:
+    "A row for each data set and method: mean ± standard deviation over seeds, in %"
     groups = {}
-    for r in records: groups.setdefault(tuple(r[k] for k in by), []).append(r)
+    for r in records: groups.setdefault((r['dataset'], r['method']), []).append(r)
     def seconds(rs): # a run that was not timed has none
         timed = [r['seconds'] for r in rs if r['seconds'] is not None]
         return f'{np.mean(timed):.0f}' if timed else '–'
-    return [dict(zip(by, g))
+    return [dict(dataset=data, method=method)
             | {k.upper(): mean_sd([r[k] for r in rs]) for k in ('acc', 'nmi', 'ari')}
-            | dict(seeds=len(rs), seconds=seconds(rs)) for g, rs in groups.items()]
+            | dict(seeds=len(rs), seconds=seconds(rs))
+            for (data, method), rs in groups.items()]
 
 # %% ../nbs/08_records.ipynb #f32b37eb
-def results_table(
-    datasets=('digits', 'usps', 'mnist', 'fashion'), # in this order
-    recipe:str='fast',
-    brief:bool=False, # a row a data set, ACC alone
-)->str: # Markdown
-    "The shipped results of `dec_fit`, side by side"
+def results_table(datasets=('digits', 'usps', 'mnist', 'fashion'), brief=False)->str:
+    "The shipped results of `dec_fit` as Markdown; brief: a row a data set, ACC alone"
     rows = [r for d in datasets for m in ('k-means', 'AE+k-means', 'DEC')
-            for r in summarise(read_records(experiment='fit', dataset=d, method=m, recipe=recipe))]
+            for r in summarise(read_records(experiment='fit', dataset=d, method=m, recipe='fast'))]
     if brief:
         of = {d: [r for r in rows if r['dataset'] == d] for d in datasets}
         rows = [dict(data=d, seeds=rs[0]['seeds']) | {r['method']: r['ACC'] for r in rs}

@@ -60,17 +60,18 @@ class ConvAutoEncoder(nn.Module):
 # %% ../../nbs/23_images.ipynb #721920fe
 class BothEnds(nn.Module):
     "What a network says in the end, and what its first part says on average over places"
-    def __init__(self, first, rest): super().__init__(); self.first, self.rest = first, rest
+    def __init__(self, first, rest):
+        super().__init__()
+        self.first, self.rest = first, rest
     def forward(self, x):
         h = self.first(x)                                             # (m, channels, height, width)
         return torch.cat([self.rest(h), h.mean((2, 3))], 1)
 
 class PooledAutoEncoder(ConvAutoEncoder):
     "A `ConvAutoEncoder` whose code looks at two layers, the earlier one pooled"
-    def __init__(self, d, dims=(10,), init='uniform', seed=0, image_shape=None,
-                 channels=(32, 64, 128)):
-        super().__init__(d, dims, init, seed, image_shape=image_shape, channels=channels)
-        n = self.encoder[-1].in_features + channels[1]
+    def __init__(self, d, dims=(10,), init='uniform', seed=0, image_shape=None):
+        super().__init__(d, dims, init, seed, image_shape=image_shape)
+        n = self.encoder[-1].in_features + self.encoder[3].out_channels
         with seeded(seed): code = nn.Linear(n, dims[-1])      # PyTorch, too: within ± 1/√fan-in
         nn.init.zeros_(code.bias)
         self.encoder = nn.Sequential(BothEnds(self.encoder[:5], self.encoder[5:-1]), code)
@@ -90,11 +91,8 @@ def needs_pictures(method:str|Method)->bool:
     method = get_method(method)
     return method.augment is not None or _convolves(method.network)
 
-def for_pictures(
-    method:str|Method, # or a name in METHODS
-    shape:tuple|None, # of a picture: ([colours,] height, width); None: points are no pictures
-)->Method: # what DEC takes as `method`
-    "A method that knows the pictures' shape"
+def for_pictures(method:str|Method, shape:tuple|None)->Method:
+    "The method, knowing that pictures are ([colours,] height, width), or None: there are none"
     found = get_method(method)
     if not needs_pictures(found): return found
     if shape is None:

@@ -40,13 +40,8 @@ METHODS['Aljalbout'] = Method('Aljalbout', loss=Combined(dec_loss, kept, .5), tr
                               stage=_like_dec(.5), callbacks=(Again,))
 
 # %% ../../nbs/22_members.ipynb #0ef83694
-def counted_means(
-    mu:torch.Tensor, # centroids, (k, d_z)
-    count:torch.Tensor, # points each was ever given, (k,)
-    z:torch.Tensor, # codes, (m, d_z)
-    s:torch.Tensor, # their clusters, (m,)
-)->tuple: # new centroids and counts
-    "The centroid update of DCN (Yang et al. 2017), for a whole batch"
+def counted_means(mu, count, z, s)->tuple: # count, (k,): points that each was ever given
+    "DCN's centroids and counts (Yang et al. 2017) after a batch of codes z, (m, d_z), in clusters s"
     new = count + torch.bincount(s, minlength=len(mu))
     total = (count[:, None]*mu).index_add(0, s, z)      # a cluster that never had a point stays
     return torch.where(new[:, None] > 0, total/new[:, None], mu), new
@@ -61,7 +56,7 @@ class Counting(Callback):
                            'hold them; fit anew')
         sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
         layer.register_buffer('count', torch.from_numpy(sizes).to(layer.mu))
-        z = torch.from_numpy(dec.start_codes_).to(layer.mu)         # unit: the variance of the codes
+        z = torch.from_numpy(dec.start_codes_).to(layer.mu)       # unit: the variance of the codes
         layer.register_buffer('unit', (z - z.mean(0)).square().sum(1).mean().clamp_min(1e-12))
     def after_batch(self, trainer):
         layer, batch = self.dec.layer_, trainer.batch
@@ -70,7 +65,7 @@ class Counting(Callback):
         layer.count.copy_(count)
 
 def narrow(batch):
-    "The clustering loss of DCN: k-means, as a share of the variance that the codes had at the start"
+    "The clustering loss of DCN: k-means, as a share of the codes' variance at the start"
     return kmeans_loss(batch.z, batch.mu.detach())/getattr(batch.layer, 'unit', 1.)
 
 # %% ../../nbs/22_members.ipynb #c90f4a6f
@@ -147,10 +142,9 @@ class VariationalAutoEncoder(AutoEncoder):
 
 # %% ../../nbs/22_members.ipynb #9fb4afcd
 def mixture_divergence(
-    mean:torch.Tensor, log_var:torch.Tensor, # of the codes, (m, d_z) each
-    gamma:torch.Tensor, # probability of the clusters, (m, k)
-    mu:torch.Tensor, log_var_c:torch.Tensor, # of the clusters, (k, d_z) each
-    log_pi:torch.Tensor, # log probability of the clusters, (k,)
+    mean, log_var, # of the codes, (m, d_z) each
+    gamma, # probability of the clusters, (m, k)
+    mu, log_var_c, log_pi, # of the clusters, (k, d_z), (k, d_z) and (k,)
 )->torch.Tensor: # scalar, in nats a point
     "How far the codes' Gaussians are from the mixture (VaDE: Jiang et al. 2017)"
     d2 = (mean[:, None] - mu).square()

@@ -72,9 +72,8 @@ def hog_colour(image:np.ndarray)->np.ndarray: # (96, 96, 3), bytes -> (1428,)
     except ImportError as e:
         raise DecError("the features of STL-10 need scikit-image; run pip install "
                        "dec-tutorial[stl10]") from e
-    # (11, 11, 2, 2, 9)
     b = feature.hog(image, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2),
-                    feature_vector=False, channel_axis=-1)
+                    feature_vector=False, channel_axis=-1)            # (11, 11, 2, 2, 9)
     # each inner cell in its four blocks
     four = np.stack([b[1:, 1:, 0, 0], b[1:, :-1, 0, 1], b[:-1, 1:, 1, 0], b[:-1, :-1, 1, 1]])
     # (10, 10, 13)
@@ -170,7 +169,7 @@ def load_data(
     # digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or the path of a .npz,
     # .npy, .csv or .parquet file
     name_or_path:str='digits',
-    root:str|None=None, # folder to look in first; else DEC_TUTORIAL_DATA, else ~/.cache/dec_tutorial
+    root:str|None=None, # folder to look in first; else DEC_TUTORIAL_DATA, then ~/.cache
     download:bool=True, # fetch a benchmark that is not there?
     classes:bool=True, # False: the classes in a file are left unread
 )->Dataset: # values as the source has them; pixels in [0, 1]

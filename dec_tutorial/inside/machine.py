@@ -95,7 +95,7 @@ class FastLinear(nn.Linear):
         return F.linear(x.bfloat16(), self.weight.bfloat16(), self.bias.bfloat16())
 
 def fast_layers(net:nn.Module)->nn.Module:
-    "In stacks of linear layers and ReLUs, exchange `nn.Linear` for layers that are fast in bfloat16"
+    "In stacks of linear layers and ReLUs, exchange `nn.Linear` for what is fast in bfloat16"
     for stack in net.modules():
         if not isinstance(stack, nn.Sequential): continue
         if not all(type(l) in (nn.Linear, nn.ReLU) for l in stack): continue

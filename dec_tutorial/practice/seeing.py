@@ -46,11 +46,8 @@ class Journey(Callback):
 # %% ../../nbs/35_seeing.ipynb #72d4d8c5
 _TEMPLATES = Environment(loader=PackageLoader('dec_tutorial', 'templates'), autoescape=True)
 
-def render(
-    template:str, # its name, in dec_tutorial/templates
-    **values, # what it is filled with; escaped unless the template says that it is safe
-)->str: # HTML
-    "Fill an HTML template of the package"
+def render(template:str, **values)->str:
+    "Fill an HTML template of the package; values are escaped unless it says that they are safe"
     return _TEMPLATES.get_template(f'{template}.html.jinja').render(values)
 
 # %% ../../nbs/35_seeing.ipynb #0f4105b1
@@ -106,15 +103,10 @@ def moving_map(
 class LivePlot(Callback):
     "A figure that grows while DEC trains: codes, and share of points that changed cluster"
     fit_only = True
-    def __init__(self,
-        dec, x, # the `DEC` that is being fitted, and its points, (n, d)
-        most:int=1000, # points to draw
-        quiet:bool|None=None, # draw nothing; None: under tests and outside of notebooks
-    ):
-        if quiet is None: quiet = 'IN_TEST' in os.environ or 'ipykernel' not in sys.modules
-        self.way, self.quiet, self.handle, self.fig = Journey(dec, x, most), quiet, None, None
+    def __init__(self, dec, x): # the `DEC` that is being fitted, and its points, (n, d)
+        self.way, self.handle, self.fig = Journey(dec, x, most=1000), None, None
     def after_refresh(self, trainer, q):
-        if self.quiet: return
+        if 'IN_TEST' in os.environ or 'ipykernel' not in sys.modules: return
         self.way.note(trainer)
         changes = next(cb.changes for cb in trainer.callbacks if hasattr(cb, 'changes'))
         self.draw(changes)
