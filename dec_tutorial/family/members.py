@@ -41,7 +41,7 @@ METHODS['Aljalbout'] = Method('Aljalbout', loss=Combined(dec_loss, kept, .5), tr
 
 # %% ../../nbs/22_members.ipynb #0ef83694
 def counted_means(mu, count, z, s)->tuple: # count, (k,): points that each was ever given
-    "DCN's centroids and counts (Yang et al. 2017) after a batch of codes z, (m, d_z), in clusters s"
+    "DCN's centroids and counts (Yang et al. 2017) after codes z, (m, d_z), came to clusters s"
     new = count + torch.bincount(s, minlength=len(mu))
     total = (count[:, None]*mu).index_add(0, s, z)      # a cluster that never had a point stays
     return torch.where(new[:, None] > 0, total/new[:, None], mu), new

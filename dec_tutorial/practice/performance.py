@@ -102,6 +102,7 @@ def race(
                 ratio=least and round(ms/least, 3), precision=kind,
                 device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device))
 
+# %% ../../nbs/31_performance.ipynb #benchown
 def bench(
     quick:bool=False, # fewer rounds and points, for tests
     device:str='auto',
