@@ -6,13 +6,14 @@
 __all__ = ['PAPER', 'LAMBDAS', 'MOST', 'QUICK', 'POINTS', 'FROZEN', 'R_MIN', 'fixed_setting', 'sample', 'Run', 'outcome', 'Cells', 'Lab', 'run_all', 'Graph', 'kmeans_labels', 'scaled', 'graphs', 'trained_apart', 'add_beginning', 'shared_start', 'kl_phase', 'dec_runs', 'imbalanced', 'thinned_runs', 'table2', 'table3', 'table4', 'fewer', 'of_recipe', 'pivot', 'side_by_side', 'by_r_min', 'seeds_and_mean', 'show_r_min', 'by_points', 'show_points', 'show_settings', 'precision_runs', 'precision_rows']
 
 # %% ../../nbs/11_tables.ipynb #403febfa
-import copy, os, tempfile, time, zlib
+import copy, tempfile, time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 import numpy as np, pandas as pd, matplotlib.pyplot as plt
+from fastcore.basics import noop
 from filelock import FileLock
 from scipy import sparse
 from sklearn.cluster import KMeans
@@ -99,12 +100,12 @@ class Cells:
         folder, # the file {experiment}_{dataset}.json lies in here
         command:str|None=None, # that makes them, for the records
         mark:str='', # for the end of the file's name
-        say:Callable|None=None, # what to call with each cell before it is run
+        say:Callable=noop, # what to call with the line of each cell before it is run
         begin=None, # a folder whose records it starts with, as long as it has no file of its own
-        only:str|None=None, # run only cells whose line has all of this, parts with commas between
+        only:str='', # run only cells whose line has all of this, parts with commas between
     ):
         self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
-        self.only, self.known = _words(only or ''), {}               # line -> is it to be run?
+        self.only, self.known = _words(only), {}                     # line -> is it to be run?
         self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
         self.begin = begin and begin/self.path.name
         self.records = self._read()
@@ -120,9 +121,10 @@ class Cells:
         "Run a cell unless it is there, or not wanted"
         if not self.missing(run): return
         _out_folder(self.path.parent)                  # can it be written? Said before the work
-        if self.say: self.say(str(run))
-        record = self._record(run)
-        with _one_writer(self.path):
+        self.say(str(run))
+        record, name = self._record(run), job_key(path=str(self.path.resolve()))
+        # one process writes at a time; its lock lies where nobody looks for results
+        with FileLock(Path(tempfile.gettempdir())/f'dec_tutorial-{name}.lock'):
             self.records = self._read()                        # another process may have added some
             if self.missing(run): write_records([*self.records, record], self.path)
             self.records = self._read()
@@ -141,12 +143,6 @@ class Cells:
         record = make_record(self.experiment, ds.name, n=len(labels), method=run.method, y=ds.y,
                              labels=labels, **fields)
         return record | dict(measured=measured) if measured else record
-
-# %% ../../nbs/11_tables.ipynb #428f506c
-def _one_writer(path): # the lock lies where nobody looks for results
-    user = os.getuid() if hasattr(os, 'getuid') else ''
-    name = f'dec_tutorial-{user}-{zlib.crc32(os.fsencode(path.resolve())):08x}.lock'
-    return FileLock(Path(tempfile.gettempdir())/name)
 
 # %% ../../nbs/11_tables.ipynb #17ea9967
 QUICK = dict(ae_iter=200, max_iter=200)                    # to see it work, not to read the numbers
@@ -182,31 +178,21 @@ class Lab:
 # %% ../../nbs/11_tables.ipynb #17ea9968
 def run_all(
     cells:Cells, # where they go
-    experiment:Callable, # Lab -> Runs
-    recipe, # 'fast', 'paper', 'authors', or a Recipe
-    seeds,
-    work, # folder for checkpoints
-    quick:bool=False, # a few settings, and short training
+    experiment:Callable, # Lab -> Runs, which differ in method or params
+    recipe, seeds, work, quick:bool=False, # as for Lab
 ):
     "Run what is missing of an experiment"
     common = {}
     for seed in seeds:
         lab = Lab(cells.ds, get_recipe(recipe), seed, work, quick=quick, common=common)
-        lines = set()
-        for run in experiment(lab):
-            if str(run) in lines:
-                raise DecError(f"two runs are called '{run}', so one record would do for both; "
-                               f"what differs must stand in their method or params")
-            lines.add(str(run))
-            cells.add(run)
+        for run in experiment(lab): cells.add(run)
 
 # %% ../../nbs/11_tables.ipynb #18b7bb8a
 class Graph:
     "SEC and LDMGI on some points; neighbours, and the eigenvectors of a setting, are computed once"
     def __init__(self,
-        points:Callable, # () -> points, (n, d); called only if something is missing
-        ds:Dataset, # whose points they are
-        pick=None, # indices of the points to take; None: sample
+        points:Callable, # () -> points of the data set, (n, d); called only if a cell is missing
+        ds:Dataset, pick=None, # indices of the points to take; None: sample
     ):
         self.points, self.k, self.embed = points, ds.n_classes, cache(self._embed)
         self.pick = sample(ds.n) if pick is None else pick
@@ -226,15 +212,15 @@ class Graph:
         return labels, dict(seconds=round(seconds + time.perf_counter() - start, 1))
     def runs(self,
         seed:int, # of k-means on the eigenvectors
-        values=SWEEP, # of μ and of λ
-        name:str='{}', # of the method, with its short name in it
+        values, # of μ and of λ
         recipe:str|None=None, # of the autoencoder, if the points are codes
         **more, # parameters of the cells, besides the method's own
     ):
         "Both methods, each at all its values"
         for cls, v in product((SEC, LDMGI), values):
-            yield Run(name.format(cls.__name__), partial(self.labels, cls, v, seed),
-                      more | {cls._param: v}, seed, recipe=recipe, ds=self.ds)
+            yield Run(f"{'AE+' if recipe else ''}{cls.__name__}",
+                      partial(self.labels, cls, v, seed), more | {cls._param: v}, seed,
+                      recipe=recipe, ds=self.ds)
 
 def kmeans_labels(x, k:int, seed:int)->tuple: # clusters, (n,), and a field for the record
     "k-means, 20 restarts"
@@ -258,14 +244,8 @@ def graphs(lab:Lab):
         yield from graph.runs(lab.seed, (SWEEP[0], 1.), n=m)
 
 # %% ../../nbs/11_tables.ipynb #5e928a70
-def trained_apart(
-    dec:DEC, # not yet fitted
-    ds:Dataset,
-    ck:Checkpoint, # to resume from
-)->DEC|None: # after fit_autoencoder; None: the autoencoder shall see the points that are clustered
-    """The autoencoder of a published training part, or of further points, too
-
-    On the scale of all points that are clustered."""
+def trained_apart(dec:DEC, ds:Dataset, ck:Checkpoint)->DEC|None: # None: it needs no such thing
+    "The autoencoder of a published training part, or of further points, too, on the scale of all"
     recipe = get_recipe(dec.recipe)
     part = ds.n_train if recipe.train_part else None
     if not part and ds.more is None: return None
@@ -288,15 +268,11 @@ def _shared_checkpoint(ds, recipe, seed, work, method='DEC', **change):
     return Checkpoint(Path(work)/f'{ds.name}-{recipe.name}-{seed}-{key}.pt', check=False)
 
 def shared_start(
-    ds:Dataset, # with classes
-    recipe, # 'fast', 'paper', 'authors', or a Recipe
-    seed:int,
+    ds:Dataset, recipe, seed:int,
     work, # folder for checkpoints
     **change, # arguments of DEC
 )->tuple: # a DEC after fit_autoencoder, and its Checkpoint
-    """The autoencoder of a data set, recipe and seed, and k-means on its codes
-
-    Trained once, whoever asks."""
+    "The autoencoder of a data set, recipe and seed, and k-means on its codes; trained once"
     recipe = get_recipe(recipe)
     ck = _shared_checkpoint(ds, recipe, seed, work, **change)
     dec = DEC(ds.n_classes, recipe=recipe, random_state=seed, checkpoint=ck).set_params(**change)
@@ -308,8 +284,7 @@ def shared_start(
 
 # %% ../../nbs/11_tables.ipynb #d3ab4fb4
 def kl_phase(
-    begun:DEC, # of shared_start
-    ck:Checkpoint, # of shared_start
+    begun:DEC, ck:Checkpoint, # of shared_start
     x, # points, (n, d)
     name:str='', # of the run, to tell its checkpoint from others whose functions look alike
     **change, # arguments of DEC
@@ -331,14 +306,14 @@ def kl_phase(
 # %% ../../nbs/11_tables.ipynb #56f5a143
 FROZEN = replace(METHODS['DEC'], name='DEC w/o backprop', train_encoder=False)
 
-def dec_runs(lab:Lab, values=LAMBDAS): # mini-batches between two refreshes
+def dec_runs(lab:Lab):
     "The KL phase at all its settings, from one start"
-    for method, v in product((FROZEN, METHODS['DEC']), values):
-        setting = dict(update_interval=v)
-        yield lab.run(method.name, partial(lab.dec, method=method, **setting), setting)
+    settings = [(method.name, method, dict(update_interval=v))
+                for method in (FROZEN, METHODS['DEC'])
+                for v in ((160, 320) if lab.quick else LAMBDAS)]
     name = 'DEC w/o backprop, not stopped'
-    setting = fixed_setting(name, lab.ds.name)
-    yield lab.run(name, partial(lab.dec, method=FROZEN, **setting), setting)
+    for name, method, setting in [*settings, (name, FROZEN, fixed_setting(name, lab.ds.name))]:
+        yield lab.run(name, partial(lab.dec, method=method, **setting), setting)
 
 # %% ../../nbs/11_tables.ipynb #783f397f
 R_MIN = (.1, .3, .5, .7, .9)
@@ -373,13 +348,13 @@ def table2(lab:Lab):
         yield Run('k-means', partial(kmeans_labels, x, k, s), seed=s)
     graph = lab.common.setdefault('graph', Graph(partial(scaled, lab.ds), lab.ds))
     yield from graph.runs(lab.seed, (1., 100.) if lab.quick else SWEEP)
-    yield from dec_runs(lab, (160, 320) if lab.quick else LAMBDAS)
+    yield from dec_runs(lab)
 
 def table3(lab:Lab):
     "k-means, SEC and LDMGI on the codes of the autoencoder"
     def codes(): return lab.autoencoder().start_codes_
     yield lab.run('AE+k-means', lab.autoencoder)
-    yield from Graph(codes, lab.ds).runs(lab.seed, (1., 100.) if lab.quick else SWEEP, 'AE+{}',
+    yield from Graph(codes, lab.ds).runs(lab.seed, (1., 100.) if lab.quick else SWEEP,
                                          recipe=lab.recipe.name)
 
 def table4(lab:Lab):
@@ -464,61 +439,53 @@ def show_r_min(records:list): # of table4, of one recipe
     return fig
 
 # %% ../../nbs/11_tables.ipynb #ad3339dc
-_RAISED = str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹')
-
-def _setting(r): # SEC, μ = 1
-    name, v = ('μ', r['params']['mu']) if r['method'] == 'SEC' else ('λ', r['params']['lam'])
-    power = '10' + f'{np.log10(v):.0f}'.translate(_RAISED)
-    return f"{r['method']}, {name} = {f'{v:g}' if v > .01 else power}"
+def _with_setting(records): # the method as 'SEC, μ = 1'
+    at = {SWEEP[0]: '10⁻⁸', 1.: '1'}
+    return [r | dict(method=f"{r['method']}, μ = {at[r['params']['mu']]}" if r['method'] == 'SEC'
+                     else f"{r['method']}, λ = {at[r['params']['lam']]}") for r in records]
 
 def by_points(records:list)->list: # of graphs; a row for each method and value of its parameter
     "ACC for each number of points"
-    named = [r | dict(method=_setting(r)) for r in sorted(records, key=lambda r: r['params']['n'])]
-    return pivot(named, 'method', 'params.n', column_name='{}')
+    rising = sorted(_with_setting(records), key=lambda r: r['params']['n'])
+    return pivot(rising, 'method', 'params.n', column_name='{}')
 
 def show_points(records:list): # of graphs
     "ACC over the number of points: a dot a sample, a line through the means"
-    fig, ax = _show_over([r | dict(method=_setting(r)) for r in records], 'params.n')
+    fig, ax = _show_over(_with_setting(records), 'params.n')
     for line in ax.get_legend_handles_labels()[0]:
         if '10⁻' in line.get_label(): line.set_linestyle('--')
-    ax.set(xscale='log', xlabel='points', ylabel='ACC, in %')
     ticks = sorted({r['params']['n'] for r in records})
-    ax.set_xticks(ticks, [f'{t:,}'.replace(',', '\u2009') for t in ticks])
+    ax.set(xscale='log', xlabel='points', ylabel='ACC, in %', xticks=ticks,
+           xticklabels=[f'{t:,}'.replace(',', '\u2009') for t in ticks])
     ax.minorticks_off()
     ax.legend(loc='center left', bbox_to_anchor=(1, .5))
     return fig
 
 # %% ../../nbs/11_tables.ipynb #30700ded
-# what stands below nine settings: λ of DEC, and the power of ten of the others' parameter
-_NINE = [f'{v}\n$10^{{{np.log10(w):.0f}}}$' for v, w in zip(LAMBDAS, SWEEP)]
-
 def show_settings(records:list): # of fig2, of one recipe
     """ACC of every method at each of its settings (paper: figure 2)
 
     The mean over the seeds that were run at all of them; of k-means, which has none, a dot for
     each seed, left."""
-    runs, n = pd.json_normalize(records), 0
+    runs, lines = pd.json_normalize(records), {}
     runs['setting'] = [next(iter(r['params'].values()), r['seed']) for r in records]
-    fig, ax = plt.subplots(figsize=(7, 3))
     for method in PAPER['table2']:
         table = 100*runs[runs.method == method].pivot_table('acc', 'seed', 'setting')
-        acc = table.mean() if method == 'k-means' else table.dropna().mean()
+        lines[method] = table.mean() if method == 'k-means' else table.dropna().mean()
+    lines['DEC in the paper'] = pd.Series(PAPER['fig2'].get(records[0]['dataset'], ()))
+    styles = {'k-means': dict(marker='o', ls=''), 'DEC in the paper': dict(color='.6', ls='--')}
+    fig, ax = plt.subplots(figsize=(7, 3))
+    for name, acc in lines.items():
         if len(acc.dropna()) < 2: continue
-        spread = f'(spread {acc.max() - acc.min():.1f})'
-        if method == 'k-means':
-            ax.plot([0]*len(acc), acc, 'o', ms=4, label=f'{method}, {len(acc)} seeds {spread}')
-        else:
-            n = max(n, len(acc))
-            ax.plot(range(1, len(acc) + 1), acc, marker='o', ms=4, label=f'{method} {spread}')
-    printed = PAPER['fig2'].get(records[0]['dataset'])
-    if printed:
-        ax.plot(range(1, 10), printed, color='.6', ls='--',
-                label=f'DEC in the paper (spread {max(printed) - min(printed):.1f})')
-        n = max(n, len(printed))
-    names = _NINE if n == len(_NINE) else [*range(1, n + 1)]
-    ax.set_xticks(range(n + 1), ['none', *names])
-    ax.set(ylabel='ACC', xlabel='λ of DEC, in mini-batches;\nbelow it λ of LDMGI and μ of SEC'
-           if names is _NINE else 'setting, from the smallest value to the largest')
+        first, seeds = (0, f', {len(acc)} seeds') if name == 'k-means' else (1, '')
+        ax.plot([i*first for i in range(1, len(acc) + 1)], acc, ms=4,
+                label=f'{name}{seeds} (spread {acc.max() - acc.min():.1f})',
+                **styles.get(name, dict(marker='o')))
+    # below each setting: λ of DEC, and the power of ten of the others' parameter
+    names = [f'{v:.0f}\n$10^{{{np.log10(w):.0f}}}$'
+             for v, w in zip(lines['DEC'].index, lines['SEC'].index)]
+    ax.set(ylabel='ACC', xlabel='λ of DEC, in mini-batches;\nbelow it λ of LDMGI and μ of SEC',
+           xticks=range(len(names) + 1), xticklabels=['none', *names])
     ax.legend(loc='center left', bbox_to_anchor=(1, .5))
     return fig
 
