@@ -33,9 +33,7 @@ AT = (0, 5, 10, 15, 20)                                          # refreshes at 
 
 def _watch(dec, x): return Snapshots(partial(dec.transform, x), AT)
 
-def watched(
-    lab:Lab, # whose folder keeps what was watched, too
-)->tuple: # fields for a record; and a dictionary of arrays
+def watched(lab:Lab)->tuple: # fields for a record; and a dictionary of arrays, kept in its folder
     """A run of DEC at the one fixed setting, with what it left on its way
 
     - of every refresh: `batch`, (r,), and `clusters`, (r, n)
@@ -61,18 +59,18 @@ def _watched_run(lab, measure): # measure: what `watched` keeps -> numbers for t
     return lab.run('DEC', fit, fixed_setting('DEC', lab.ds.name))
 
 # %% ../../nbs/12_figures.ipynb #801d98bf
-def purities(y, q, m:int=10)->tuple:
-    "How pure is the top of each cluster, how pure the whole?"
-    # true classes, (n,), and q, (n, k); shares among the m surest points of each cluster, and all
+def purities(y, q)->tuple: # true classes, (n,), and q, (n, k)
+    "Share of one class among the ten surest points of each cluster, and among all of them"
     c = q.argmax(1)
-    top = [np.bincount(y[idx]).max()/m for idx in top_points(q, m)]
+    top = [np.bincount(y[idx]).max()/10 for idx in top_points(q, 10)]
     whole = [np.bincount(y[c == j]).max()/(c == j).sum() if j in c else None
              for j in range(q.shape[1])]
     return top, whole
 
 def fig3(lab:Lab):
     "Figure 3 in numbers"
-    _want_pictures(lab.ds)
+    if lab.ds.image_shape is None:
+        raise DecError(f"figure 3 needs pictures, and the points of {lab.ds.name} are none")
     def measure(kept): return dict(zip(('top', 'whole'), purities(lab.ds.y, kept['q'])))
     yield _watched_run(lab, measure)
 
@@ -85,19 +83,13 @@ def fig3_rows(records:list)->list: # a row for each seed
 
 def show_fig3(lab:Lab):
     "The ten surest points of each cluster (paper: figure 3)"
-    _want_pictures(lab.ds)
     return show_top(lab.ds.x, watched(lab)[1]['q'], lab.ds.image_shape)
 
-def _want_pictures(ds):
-    if ds.image_shape is None:
-        raise DecError(f"figure 3 needs pictures, and the points of {ds.name} are none")
-
 # %% ../../nbs/12_figures.ipynb #8231adf4
-def pulls(
-    z:np.ndarray, # embedded points, (n, d_z)
-    mu:np.ndarray, # centroids, (k, d_z)
-)->dict: # of the smallest cluster: index, q, and pull by both readings, (m,); cluster, its number
-    "|∂L/∂z_i| of one cluster's points, by equation 4 and as the authors plot it (paper: figure 4)"
+def pulls(z, mu)->dict: # embedded points, (n, d_z), and centroids, (k, d_z)
+    """|∂L/∂z_i| of the smallest cluster, by equation 4 and as the authors plot it (paper: figure 4)
+
+    `index` and `q` of its m points, the pull by both readings, (m,), and its number, `cluster`."""
     z, mu = torch.as_tensor(z).double(), torch.as_tensor(mu).double()
     q = soft_assign(z, mu)
     j = int(q.argmax(1).bincount(minlength=len(mu)).argmin())
@@ -135,12 +127,10 @@ def fig4(lab:Lab):
 
 def fig4_rows(records:list)->list: # a row for each reading
     "Do sure points pull harder?"
-    rows = []
-    for name in READINGS:
-        runs = pd.DataFrame([r['measured'][name] for r in records])
-        rows.append(dict(reading=name, rank_correlation=mean_sd(runs.rank_correlation, 2, 1),
-                         strongest_pull_at_q=mean_sd(runs.strongest_at, 2, 1), seeds=len(runs)))
-    return rows
+    def mean(name, key): return mean_sd([r['measured'][name][key] for r in records], 2, 1)
+    return [dict(reading=name, rank_correlation=mean(name, 'rank_correlation'),
+                 strongest_pull_at_q=mean(name, 'strongest_at'), seeds=len(records))
+            for name in READINGS]
 
 # %% ../../nbs/12_figures.ipynb #8d9c8231
 def show_fig4(lab:Lab):
@@ -177,12 +167,11 @@ def fig5(lab:Lab):
 
 def fig5_rows(records:list)->list: # a row for each seed
     "Accuracy on the way"
-    rows = []
-    for r in records:
-        acc = [f'{100*a:.1f}' for a in r['measured']['acc']] + ['–']*AT[-1]
-        rows.append(dict(seed=r['seed'], start=acc[0]) | {f'refresh {i}': acc[i] for i in AT[1:]}
-                    | dict(end=f"{100*r['acc']:.1f}", batches=r['iterations']))
-    return rows
+    def at(r, i): # None after the end
+        acc = r['measured']['acc']
+        return 100*acc[i] if i < len(acc) else None
+    return [dict(seed=r['seed'], start=at(r, 0)) | {f'refresh {i}': at(r, i) for i in AT[1:]}
+            | dict(end=100*r['acc'], batches=r['iterations']) for r in records]
 
 # %% ../../nbs/12_figures.ipynb #f031f84b
 def show_fig5(lab:Lab, most:int=2000): # points drawn
@@ -241,14 +230,10 @@ _G = 'measured.generalizability'
 
 def fig6_rows(records:list)->list: # a row for each k
     "NMI and generalizability, and what the paper has"
-    rows = []
-    for k, runs in pd.json_normalize(records).groupby('params.k'):
-        rows.append(dict(k=k, NMI=mean_sd(runs.nmi, 3, 1), G=mean_sd(runs[_G], 3, 1),
-                         seeds=len(runs)))
-        if records[0]['dataset'] != 'mnist': continue
-        for name, printed in PAPER['fig6'].items():
-            rows[-1][f'paper_{name}'] = f'{printed[KS.index(k)]:.3f}'
-    return rows
+    printed = PAPER['fig6'] if records[0]['dataset'] == 'mnist' else {}
+    return [dict(k=k, NMI=mean_sd(runs.nmi, 3, 1), G=mean_sd(runs[_G], 3, 1), seeds=len(runs))
+            | {f'paper_{name}': f'{v[KS.index(k)]:.3f}' for name, v in printed.items()}
+            for k, runs in pd.json_normalize(records).groupby('params.k')]
 
 def show_fig6(records:list):
     "NMI and generalizability over the number of clusters, each seed and the mean (paper: figure 6)"
