@@ -16,7 +16,7 @@ from copy import deepcopy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
+import numpy as np, torch, matplotlib.pyplot as plt
 from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import eigsh
@@ -33,7 +33,7 @@ from ..methods import METHODS, Method
 from ..kl import dec_loss, kl_gradients, kl_loss
 from ..evaluation import _panels, cluster_accuracy
 from ..records import mean_sd, star
-from .tables import Lab, kl_phase, outcome, seeds_and_mean
+from .tables import Lab, as_table, kl_phase, outcome, seeds_and_mean
 
 # %% ../../nbs/14_ablations.ipynb #c714ffca
 PLAIN = METHODS['DEC']
@@ -260,9 +260,8 @@ def against(records:list)->list: # of one data set; a row a variant, best first
     return sorted(rows, key=lambda r: (not r['diff'], -r['mean']))
 
 def _by_seed(records):
-    keys = ['seed', 'method', 'acc', 'nmi', 'iterations', 'reconstruction']
-    runs = pd.DataFrame(records, columns=keys).set_index('seed')
-    return runs.assign(group=[r.get('measured', {}).get('group', '') for r in records])
+    keys = ['seed', 'method', 'acc', 'nmi', 'iterations', 'reconstruction', 'group']
+    return as_table(records).reindex(columns=keys).fillna({'group': ''}).set_index('seed')
 
 # %% ../../nbs/14_ablations.ipynb #9c732cd4
 def _levels(runs): # batches of the KL phase and ACC
@@ -322,7 +321,7 @@ def show_forest(records:list):
 # %% ../../nbs/14_ablations.ipynb #87375211
 def width_rows(records:list)->list: # of WIDTHS; a row for each data set and factor
     "What a factor on the codes does to the KL phase, mean over seeds"
-    runs = pd.json_normalize(records).rename(columns=lambda name: name.removeprefix('measured.'))
+    runs = as_table(records)
     return [{'data': d, 'change': change, 'width of the codes': f'{mine.width.mean():.2g}',
              'pull at the start': f'{mine.pull.mean():.2g}', 'k-means': mean_sd(mine.start_acc),
              'adds': mean_sd(mine.acc - mine.start_acc), 'batches': f'{mine.iterations.mean():.0f}',
@@ -330,16 +329,12 @@ def width_rows(records:list)->list: # of WIDTHS; a row for each data set and fac
             for (d, _, change), mine in runs.groupby(['dataset', 'c', 'method'])]
 
 def show_widths(records:list): # of WIDTHS
-    """What the KL phase adds to the accuracy of k-means, and what drives it, over the codes' width
-
-    A dot a seed, a line through the means."""
+    "What the KL phase adds to the accuracy of k-means, and what drives it, over the codes' width"
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.8), layout='constrained')
-    runs = pd.json_normalize(records)
-    for i, (d, mine) in enumerate(runs.groupby('dataset', sort=False)):
-        at = mine.groupby('measured.c')['measured.width'].transform('mean')
-        added = 100*(mine.acc - mine['measured.start_acc'])
+    for i, (d, mine) in enumerate(as_table(records).groupby('dataset', sort=False)):
+        at, added = mine.groupby('c').width.transform('mean'), 100*(mine.acc - mine.start_acc)
         seeds_and_mean(axs[0], at, added, color=f'C{i}', label=d)
-        seeds_and_mean(axs[1], at, mine['measured.pull'], color=f'C{i}', label=d)
+        seeds_and_mean(axs[1], at, mine.pull, color=f'C{i}', label=d)
     axs[0].axhline(0, color='.7', lw=1)
     ticks = (.1, .3, 1, 3, 10, 30)
     for ax, name in zip(axs, ('points of ACC added to k-means', 'mean of Σ |p − q| at the start')):
@@ -366,9 +361,7 @@ def normalised_cut(G, labels)->float: # weights of a graph, (n, n); 0 if no edge
     return float((1 - np.diag(between)[whole > 0]/whole[whole > 0]).sum())
 
 def graph_start(z, k, n_init, seed):
-    """Spectral clustering of the graph of neighbours (Ng, Jordan and Weiss 2001)
-
-    k-means on the eigenvectors; of `n_init` restarts the one with the smallest normalised cut."""
+    "Spectral clustering (Ng, Jordan, Weiss 2001): of `n_init` restarts the smallest normalised cut"
     z = z.double().numpy()
     G = neighbour_graph(*neighbours(z))
     similar = sparse.identity(len(z)) - csgraph.laplacian(G, normed=True)
@@ -396,7 +389,7 @@ STARTS = (Variant('start', 'DEC', measured=_strays),
 
 # %% ../../nbs/14_ablations.ipynb #b7450a1d
 def _finished(records): # by data set and start, in the order of the records
-    runs = pd.json_normalize(records)
+    runs = as_table(records)
     return runs[runs.stop_reason != 'diverged'].groupby(['dataset', 'method'], sort=False)
 
 def start_rows(records:list)->list: # of STARTS; rows for each data set, one for each start
@@ -404,11 +397,11 @@ def start_rows(records:list)->list: # of STARTS; rows for each data set, one for
     rows, finished = [], _finished(records)
     acc = {key: runs.set_index('seed').acc for key, runs in finished}
     for (d, m), runs in finished:
-        began = runs['measured.start_acc']
         gap = (acc[d, m] - acc[d, 'DEC']).dropna()
-        rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m, 'before': mean_sd(began),
-                     'strays': mean_sd(runs['measured.strays']),
-                     'after the KL phase': mean_sd(runs.acc), 'KL adds': mean_sd(runs.acc - began),
+        rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m,
+                     'before': mean_sd(runs.start_acc), 'strays': mean_sd(runs.strays),
+                     'after the KL phase': mean_sd(runs.acc),
+                     'KL adds': mean_sd(runs.acc - runs.start_acc),
                      "after, beside DEC's": '' if m == 'DEC' else mean_sd(gap) + star(gap),
                      'seeds': len(runs)})
     return rows
@@ -420,7 +413,7 @@ def show_starts(records:list): # of STARTS
     fig, axs = _panels(len(data), 2.3, 2.8, names=.5, layout='constrained')
     for (d, m), runs in _finished(records):
         i, ax = names.index(m), axs[data.index(d)]
-        began_and_ended = 100*runs[['measured.start_acc', 'acc']].T
+        began_and_ended = 100*runs[['start_acc', 'acc']].T
         ax.plot([i - .25, i + .25], began_and_ended, '.-', lw=1, color=f'C{i}')
         ax.set(title=d, xlim=(-.6, len(names) - .4), xticks=range(len(names)),
                xticklabels=[n.replace('DEC', 'k-means') for n in names])

@@ -9,22 +9,20 @@ __all__ = ['ALPHAS', 'PLANS', 'planned', 'combining', 'combining_rows', 'show_pl
 from dataclasses import replace
 from functools import partial
 from itertools import product
-import pandas as pd, matplotlib.pyplot as plt
+import matplotlib.pyplot as plt
 from ..sae import AutoEncoder
 from ..methods import METHODS
 from ..kl import dec_loss
 from ..family.losses import Combined, Restart, Rising, kept
-from .tables import Lab, pivot
+from .tables import Lab, as_table, pivot
 
 # %% ../../nbs/21_combining.ipynb #6f902fde
 ALPHAS = (.1, .5, .9)
 PLANS = ('first one, then the other', 'joint', 'gradual')
 
 def planned(plan:str, alpha:float, ds, recipe, seed:int)->dict: # arguments of DEC
-    """KL(P‖Q) and reconstruction under a plan
-
-    The clustering part begins at rate 0.1, so that with α = 0.1 KL moves the codes at its 0.01."""
-    stage = replace(recipe.cluster, lr=.1)
+    "KL(P‖Q) and reconstruction under a plan"
+    stage = replace(recipe.cluster, lr=.1)                    # at α = 0.1 KL has its usual 0.01
     method = replace(METHODS['DEC'], train_decoder=True, stage=stage,
                      loss=Combined(dec_loss, kept, alpha))
     if plan == PLANS[0]: return dict(method=method)
@@ -47,17 +45,16 @@ def combining(lab:Lab, alphas=ALPHAS):
 # %% ../../nbs/21_combining.ipynb #93f65c49
 def combining_rows(records:list)->list: # a row for each plan
     "ACC over plan and α"
-    rows = pivot(records, 'params.plan', 'params.alpha', column_name='α = {:g}')
-    return [dict(plan=row.pop('params.plan')) | row for row in rows]
+    return pivot(records, 'plan', 'alpha', column_name='α = {:g}')
 
 # %% ../../nbs/21_combining.ipynb #9b1a641e
 def show_plans(records:list): # of combining
     "ACC of every plan at every α: each seed a dot, a bar at the mean"
-    runs = pd.json_normalize(records)
-    rows = [*product(PLANS, sorted(runs['params.alpha'].unique()))]
+    runs = as_table(records)
+    rows = [*product(PLANS, sorted(runs.alpha.unique()))]
     fig, ax = plt.subplots(figsize=(6.5, .26*len(rows) + .8))
     for i, (p, a) in enumerate(rows):
-        acc = 100*runs.acc[(runs['params.plan'] == p) & (runs['params.alpha'] == a)]
+        acc = 100*runs.acc[(runs.plan == p) & (runs.alpha == a)]
         ax.plot(acc, [i]*len(acc), 'o', ms=5, alpha=.8, color=f'C{PLANS.index(p)}')
         ax.plot([acc.mean()], [i], '|', ms=12, color='.2')
     ax.grid(axis='y', color='.93')

@@ -34,7 +34,7 @@ def family(lab:Lab, methods=FAMILY, params:dict|None=None): # of all records
 # %% ../../nbs/24_compare.ipynb #a7593237
 def family_rows(records:list, score:str='acc')->list: # a row a method, a column a data set
     "Mean ± sd over seeds; of 'seconds' and 'iterations' the median of those that were measured"
-    runs, datasets = pd.json_normalize(records), list(dict.fromkeys(r['dataset'] for r in records))
+    runs, datasets = pd.DataFrame(records), list(dict.fromkeys(r['dataset'] for r in records))
     def cell(m, d):
         values = runs[score][(runs.method == m) & (runs.dataset == d)].dropna()
         if score in ('seconds', 'iterations'):
@@ -65,7 +65,7 @@ def jitter(lab:Lab):
 
 def jitter_rows(records:list)->list: # of jitter; a row for each data set and method
     "Mean ± sd over seeds, from an autoencoder of plain pictures and from one of jittered ones"
-    return pivot(records, ['dataset', 'method'], 'params.autoencoder', column_name='{} autoencoder')
+    return pivot(records, ['dataset', 'method'], 'autoencoder', column_name='{} autoencoder')
 
 # %% ../../nbs/24_compare.ipynb #ba33839a
 def critical_difference(k:int, n:int)->float: # k methods, n data sets; in ranks

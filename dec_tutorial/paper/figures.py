@@ -20,13 +20,13 @@ from ..data import Dataset, DecError, as_image
 from ..inside.reading import atomic_path
 from ..methods import METHODS
 from ..kl import kl_gradients
-from ..evaluation import (Snapshots, dots, generalizability, scores, show_top,
-                                     top_points)
+from ..evaluation import (Snapshots, _panels, dots, generalizability, scores,
+                                     show_top, top_points)
 from ..records import mean_sd
 from ..soft_assignment import soft_assign
 from ..target_distribution import target_distribution
 from ..training import Callback
-from .tables import PAPER, Lab, fixed_setting, outcome
+from .tables import PAPER, Lab, as_table, fixed_setting, outcome
 
 # %% ../../nbs/12_figures.ipynb #f1f8ff44
 AT = (0, 5, 10, 15, 20)                                          # refreshes at which codes are kept
@@ -134,9 +134,7 @@ def fig4_rows(records:list)->list: # a row for each reading
 
 # %% ../../nbs/12_figures.ipynb #8d9c8231
 def show_fig4(lab:Lab):
-    """Pull against q by both readings (paper: figure 4)
-
-    With the mean of each tenth of q that has five points or more, and a point of each tenth."""
+    "Pull against q by both readings; means of tenths of five points or more (paper: figure 4)"
     p, ds = start_pulls(lab), lab.ds
     fig = plt.figure(figsize=(8, 3.6))
     above, below = fig.subfigures(2, 1, height_ratios=(3, 1)) if ds.image_shape else (fig, None)
@@ -184,17 +182,13 @@ def show_fig5(lab:Lab, most:int=2000): # points drawn
     layout = PCA(2, random_state=0).fit_transform(codes[0])
     layout *= 1e-4/layout[:, 0].std()                           # the size t-SNE likes to begin with
     epochs_a_batch = lab.recipe.cluster.batch(ds.n)/ds.n
-    m = len(codes) + 1
-    cols = 2 if m == 4 else min(3, m)
-    fig, axs = plt.subplots(-(-m//cols), cols, figsize=(2.7*cols, 2.6*-(-m//cols)))
-    *panels, curve = axs.flat[:m]
-    for ax in axs.flat[m:]: ax.axis('off')
-    for ax, t, z in zip(panels, at, codes):
+    fig, axs = _panels(len(codes) + 1, 2.7, 2.6, most=3)
+    for ax, t, z in zip(axs, at, codes):
         xy = TSNE(2, init=layout, random_state=0).fit_transform(z)
         dots(ax, xy, ds.y[pick], f'epoch {t*epochs_a_batch:.0f}')
     acc = [100*scores(ds.y, c)['acc'] for c in r['clusters']]
-    curve.plot(r['batch']*epochs_a_batch, acc, marker='.')
-    curve.set(xlabel='epoch', ylabel='ACC, in %', title='all points')
+    axs[len(codes)].plot(r['batch']*epochs_a_batch, acc, marker='.')
+    axs[len(codes)].set(xlabel='epoch', ylabel='ACC, in %', title='all points')
     return fig
 
 # %% ../../nbs/12_figures.ipynb #31d82998
@@ -226,21 +220,19 @@ def steepest_drop(ks, G)->int: # k, rising, and G at each; the one before G fall
     return int(ks[np.argmin(np.diff(G)/np.diff(ks))])
 
 # %% ../../nbs/12_figures.ipynb #e75e5db5
-_G = 'measured.generalizability'
-
 def fig6_rows(records:list)->list: # a row for each k
     "NMI and generalizability, and what the paper has"
     printed = PAPER['fig6'] if records[0]['dataset'] == 'mnist' else {}
-    return [dict(k=k, NMI=mean_sd(runs.nmi, 3, 1), G=mean_sd(runs[_G], 3, 1), seeds=len(runs))
+    return [dict(k=k, NMI=mean_sd(runs.nmi, 3, 1), G=mean_sd(runs.generalizability, 3, 1),
+                 seeds=len(runs))
             | {f'paper_{name}': f'{v[KS.index(k)]:.3f}' for name, v in printed.items()}
-            for k, runs in pd.json_normalize(records).groupby('params.k')]
+            for k, runs in as_table(records).groupby('k')]
 
 def show_fig6(records:list):
     "NMI and generalizability over the number of clusters, each seed and the mean (paper: figure 6)"
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6), layout='constrained')
-    runs = pd.json_normalize(records)
-    for ax, name, value in zip(axs, ('NMI', 'G'), ('nmi', _G)):
-        table = runs.pivot_table(value, 'params.k', 'seed')
+    for ax, name, value in zip(axs, ('NMI', 'G'), ('nmi', 'generalizability')):
+        table = as_table(records).pivot_table(value, 'k', 'seed')
         thin = ax.plot(table, color='C0', lw=.8, alpha=.6)
         thin[0].set_label('each seed')
         ax.plot(table.mean(axis=1), marker='o', ms=4, color='C0', label='their mean')

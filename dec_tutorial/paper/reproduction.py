@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import resources
 from pathlib import Path
-import pandas as pd, matplotlib.pyplot as plt
+import matplotlib.pyplot as plt
 from ..data import Dataset, DecError, load_data, set_theme
 from ..inside.loaders import _LOADERS
 from ..inside.reading import _user_path, atomic_path
@@ -24,7 +24,8 @@ from ..checkpoint import job_key
 from ..records import mean_sd, text_table
 from ..inside.machine import _arg, _command, _out_folder
 from . import ablations, combining, compare, figures, tables
-from .tables import PAPER, QUICK, Cells, Lab, of_recipe, run_all, side_by_side
+from .tables import (PAPER, QUICK, R_MIN, Cells, Lab, as_table, of_recipe,
+                                       run_all, side_by_side)
 from .ablations import show_forest, variant_rows, variant_runs
 from .mistakes import MISTAKES
 from .compare import family_rows
@@ -75,7 +76,7 @@ def details(lab:Lab):
 # %% ../../nbs/13_reproduction.ipynb #e9e9e8b6
 def details_rows(records:list)->list: # a row for each change
     "ACC of the unchanged recipe, and what each change adds to it, paired over seeds"
-    runs = pd.json_normalize(records).rename(columns={'params.change': 'change'})
+    runs = as_table(records)
     acc = {key: mine.set_index('seed').acc for key, mine in runs.groupby(['method', 'change'])}
     def told(method, change):
         if (method, change) not in acc: return '–'
@@ -106,7 +107,8 @@ EXPERIMENTS = dict(
     fig4=Item('fig4', figures.fig4, figures.fig4_rows, picture=figures.show_fig4),
     fig5=Item('fig5', figures.fig5, figures.fig5_rows, picture=figures.show_fig5),
     fig6=Item('fig6', figures.fig6, figures.fig6_rows, figures.show_fig6),
-    fewer=Item('fewer', tables.fewer, family_rows, show_forest),
+    fewer=Item('fewer', partial(tables.table4, values=R_MIN[:1], even=True), family_rows,
+               show_forest),
     overfit=Item('overfit', figures.overfit, figures.overfit_rows, figures.show_overfit),
     graphs=Item('graphs', tables.graphs, tables.by_points, tables.show_points),
     details=Item('details', details, details_rows),
