@@ -67,12 +67,11 @@ def _fit_variant(v, lab):
         dec = run_variant(v, lab.ds.x, *begin)
     except Diverged:                                         # no network: all points in one cluster
         return np.zeros(lab.ds.n, int), dict(stop_reason='diverged', measured=dict(group=v.group))
-    labels, fields = outcome(dec)
     measured = dict(group=v.group, start_acc=cluster_accuracy(lab.ds.y, dec.kmeans_labels_))
-    if v.labels: labels = v.labels(dec, lab.ds)
     if v.reported: measured['reported'] = float(v.reported(dec, lab.ds))
     if v.measured: measured |= v.measured(dec)
-    return labels, fields | dict(measured=measured)
+    labels, fields = outcome(dec, **measured)
+    return v.labels(dec, lab.ds) if v.labels else labels, fields
 
 # %% ../../nbs/14_ablations.ipynb #69c8286d
 def untrained(init, begun, x):
@@ -388,15 +387,11 @@ STARTS = (Variant('start', 'DEC', measured=_strays),
           Variant('start', 'graph', replace(PLAIN, start=graph_start), measured=_strays))
 
 # %% ../../nbs/14_ablations.ipynb #b7450a1d
-def _finished(records): # by data set and start, in the order of the records
-    runs = as_table(records)
-    return runs[runs.stop_reason != 'diverged'].groupby(['dataset', 'method'], sort=False)
-
 def start_rows(records:list)->list: # of STARTS; rows for each data set, one for each start
     "Three starts on the same codes, before and after the KL phase: mean ± sd over seeds"
-    rows, finished = [], _finished(records)
-    acc = {key: runs.set_index('seed').acc for key, runs in finished}
-    for (d, m), runs in finished:
+    rows, by_start = [], as_table(records).groupby(['dataset', 'method'], sort=False)
+    acc = {start: runs.set_index('seed').acc for start, runs in by_start}
+    for (d, m), runs in by_start:
         gap = (acc[d, m] - acc[d, 'DEC']).dropna()
         rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m,
                      'before': mean_sd(runs.start_acc), 'strays': mean_sd(runs.strays),
@@ -411,7 +406,7 @@ def show_starts(records:list): # of STARTS
     "Accuracy before the KL phase and after it, from three starts; a line a seed"
     data, names = (list(dict.fromkeys(r[k] for r in records)) for k in ('dataset', 'method'))
     fig, axs = _panels(len(data), 2.3, 2.8, names=.5, layout='constrained')
-    for (d, m), runs in _finished(records):
+    for (d, m), runs in as_table(records).groupby(['dataset', 'method'], sort=False):
         i, ax = names.index(m), axs[data.index(d)]
         began_and_ended = 100*runs[['start_acc', 'acc']].T
         ax.plot([i - .25, i + .25], began_and_ended, '.-', lw=1, color=f'C{i}')

@@ -75,10 +75,6 @@ def sec_operator(x, L, mu:float, gamma:float)->tuple:
 # %% ../../nbs/10_baselines.ipynb #26b0eb4a
 class _Spectral(ClusterMixin, BaseEstimator):
     "Eigenvectors, then k-means on their rows"
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
     def embed(self,
         X, # points, (n, d); array or sparse matrix
         neighbors=None, # of these points by `neighbours`, n_neighbors or more; None: looked for

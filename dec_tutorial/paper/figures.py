@@ -117,12 +117,11 @@ def start_pulls(lab:Lab)->dict: # see pulls
 def fig4(lab:Lab):
     "Figure 4 in numbers: mean pull in each tenth of q, and its rank correlation with q"
     def fit():
-        p, (labels, fields) = start_pulls(lab), outcome(lab.autoencoder())
+        p = start_pulls(lab)
         measured = {r: dict(tenths=in_tenths(p['q'], p[r]/p[r].max()),
                             rank_correlation=float(spearmanr(p['q'], p[r]).statistic),
                             strongest_at=float(p['q'][p[r].argmax()])) for r in READINGS}
-        return labels, fields | dict(measured=measured | dict(cluster=p['cluster'],
-                                                              points=len(p['q'])))
+        return outcome(lab.autoencoder(), **measured, cluster=p['cluster'], points=len(p['q']))
     yield lab.run('AE+k-means', fit)
 
 def fig4_rows(records:list)->list: # a row for each reading
@@ -210,9 +209,8 @@ def fig6(lab:Lab):
         dec = part.dec(n_clusters=k)
         G, a, b = generalizability(dec, train.x, val.x)
         nmi = normalized_mutual_info_score(val.y, dec.predict(val.x))
-        labels, fields = outcome(dec)
-        return labels, fields | dict(measured=dict(generalizability=G, loss_train=a,
-                                                   loss_validation=b, nmi_validation=nmi))
+        return outcome(dec, generalizability=G, loss_train=a, loss_validation=b,
+                       nmi_validation=nmi)
     for k in KS[1::3] if lab.quick else KS: yield part.run('DEC', partial(fit, k), dict(k=k))
 
 def steepest_drop(ks, G)->int: # k, rising, and G at each; the one before G falls fastest
@@ -264,8 +262,7 @@ def overfit(lab:Lab):
     def fit(k):
         dec = part.dec(n_clusters=k, tol=0., method=method,
                        callbacks=partial(Generalizes, validation=val))
-        labels, fields = outcome(dec)
-        return labels, fields | dict(measured=pd.DataFrame(dec.callbacks_[0].path).to_dict('list'))
+        return outcome(dec, **pd.DataFrame(dec.callbacks_[0].path).to_dict('list'))
     for k in KS[1::3] if lab.quick else KS: yield part.run('DEC', partial(fit, k), dict(k=k))
 
 # %% ../../nbs/12_figures.ipynb #20a2294d

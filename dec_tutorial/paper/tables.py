@@ -80,13 +80,13 @@ class Run:
         params = [f'{name}={v}' for name, v in zip(self.params, shown)]
         return ', '.join([self.method, self.recipe or 'no recipe', f'seed {self.seed}', *params])
 
-def outcome(dec:DEC)->tuple: # after fit or fit_autoencoder; labels, and fields for a record
+def outcome(dec:DEC, **measured)->tuple: # fitted, or its autoencoder is; more numbers to record
     "The clusters, at first those of k-means on the codes, and how they were made"
     fitted = hasattr(dec, 'layer_')
     device = device_of(dec.layer_ if fitted else dec.autoencoder_, 'cpu')
     fields = dict(reconstruction=dec.reconstruction_, device=device.type,
                   precision=precision_used(dec.precision, device),
-                  seconds=round(sum(dec.seconds_.values()), 1))
+                  seconds=round(sum(dec.seconds_.values()), 1), measured=measured)
     if not fitted: return dec.kmeans_labels_, fields
     return dec.labels_, fields | dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_)
 
