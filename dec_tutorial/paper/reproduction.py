@@ -25,7 +25,7 @@ from ..records import mean_sd, text_table
 from ..inside.machine import _arg, _command, _out_folder
 from . import ablations, combining, compare, figures, tables
 from .tables import (PAPER, QUICK, R_MIN, Cells, Lab, as_table, of_recipe,
-                                       run_all, side_by_side)
+                                       pivot, run_all, side_by_side)
 from .ablations import show_forest, variant_rows, variant_runs
 from .mistakes import MISTAKES
 from .compare import family_rows
@@ -120,10 +120,13 @@ EXPERIMENTS = dict(
     starts=Item('starts', partial(variant_runs, ablations.STARTS), ablations.start_rows,
                 ablations.show_starts),
     mistakes=Item('mistakes', partial(variant_runs, MISTAKES), variant_rows, show_forest),
-    combining=Item('combining', combining.combining, combining.combining_rows,
+    combining=Item('combining', combining.combining,
+                   partial(pivot, rows='plan', columns='alpha', column_name='α = {:g}'),
                    combining.show_plans),
     family=Item('family', compare.family, family_rows, show_forest),
-    jitter=Item('jitter', compare.jitter, compare.jitter_rows),
+    jitter=Item('jitter', compare.jitter,
+                partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
+                        column_name='{} autoencoder')),
     sizes=Item('sizes', compare.sizes, family_rows, show_forest))
 
 # %% ../../nbs/13_reproduction.ipynb #d1d6dc22
