@@ -16,7 +16,7 @@ from copy import deepcopy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
+import numpy as np, torch, matplotlib.pyplot as plt
 from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import eigsh
@@ -33,7 +33,7 @@ from ..methods import METHODS, Method
 from ..kl import dec_loss, kl_gradients, kl_loss
 from ..evaluation import _panels, cluster_accuracy
 from ..records import mean_sd, star
-from .tables import Lab, kl_phase, outcome, seeds_and_mean
+from .tables import Lab, as_table, kl_phase, outcome, seeds_and_mean
 
 # %% ../../nbs/14_ablations.ipynb #c714ffca
 PLAIN = METHODS['DEC']
@@ -46,15 +46,12 @@ class Variant:
     method:Method = PLAIN
     change:dict = field(default_factory=dict) # other arguments of DEC
     recipe:Callable|None = None # recipe -> recipe, if the variant needs an autoencoder of its own
-    # (DEC after fit_autoencoder, points) -> arguments of DEC that depend on these
-    prepare:Callable|None = None
+    prepare:Callable|None = None # (DEC after fit_autoencoder, points) -> more arguments of DEC
     labels:Callable|None = None # (dec, data set) -> final clusters, if not those of the largest q
-    # (dec, data set) -> what a program would call its accuracy, if that is not ACC (page 15 has
-    # such programs)
-    reported:Callable|None = None
+    reported:Callable|None = None # (dec, data set) -> what is called accuracy, if not ACC (page 15)
     measured:Callable|None = None # dec -> a dictionary of more numbers for the record
 
-def run_variant(v:Variant, x, begun, ck, **more)->DEC: # of shared_start; more arguments of DEC
+def run_variant(v:Variant, x, begun, ck, **more)->DEC: # more: arguments of DEC
     "The KL phase of a variant, from a shared start"
     made = v.prepare(begun, x) if v.prepare else {}
     return kl_phase(begun, ck, x, v.name, **dict(method=v.method) | v.change | made | more)
@@ -70,12 +67,11 @@ def _fit_variant(v, lab):
         dec = run_variant(v, lab.ds.x, *begin)
     except Diverged:                                         # no network: all points in one cluster
         return np.zeros(lab.ds.n, int), dict(stop_reason='diverged', measured=dict(group=v.group))
-    labels, fields = outcome(dec)
     measured = dict(group=v.group, start_acc=cluster_accuracy(lab.ds.y, dec.kmeans_labels_))
-    if v.labels: labels = v.labels(dec, lab.ds)
     if v.reported: measured['reported'] = float(v.reported(dec, lab.ds))
     if v.measured: measured |= v.measured(dec)
-    return labels, fields | dict(measured=measured)
+    labels, fields = outcome(dec, **measured)
+    return v.labels(dec, lab.ds) if v.labels else labels, fields
 
 # %% ../../nbs/14_ablations.ipynb #69c8286d
 def untrained(init, begun, x):
@@ -247,46 +243,36 @@ RULE = (
 ABLATIONS = START + PARTS + TARGET + KERNEL + RULE
 
 # %% ../../nbs/14_ablations.ipynb #064ee75a
-def against(records:list, base:str='DEC')->list: # of one data set; a row a variant, best first
-    "What each change adds or costs, paired over seeds"
-    runs, rows = _frame(records), []
-    of_base = runs[runs.method == base].set_index('seed')
-    paired = runs[(runs.method != base) & runs.seed.isin(of_base.index)]
-    for name, mine in paired.groupby('method', sort=False):
-        group, mine = mine.group.iloc[0], mine.set_index('seed')
-        there = of_base.loc[mine.index]
-        acc, nmi = mine.acc - there.acc, mine.nmi - there.nmi
-        rows.append(dict(group=group, change=name, ΔACC=mean_sd(acc), ΔNMI=mean_sd(nmi))
-                    | _levels(mine)
+def against(records:list)->list: # of one data set; a row a variant, best first
+    "What each change adds or costs, paired with DEC over seeds; last, what has no DEC of its seeds"
+    runs, rows = _by_seed(records), []
+    dec = runs[runs.method == 'DEC']
+    for name, mine in runs[runs.method != 'DEC'].groupby('method', sort=False):
+        paired = mine.index.isin(dec.index)
+        if paired.any(): mine = mine[paired]
+        there = dec.reindex(mine.index)
+        acc, nmi = ((mine[s] - there[s]).dropna() for s in ('acc', 'nmi'))
+        rows.append(dict(group=mine.group.iloc[0], change=name, ΔACC=mean_sd(acc),
+                         ΔNMI=mean_sd(nmi)) | _levels(mine)
                     | dict(mean=float(acc.mean()), diff=acc.tolist(),
                            same=(mine.reconstruction == there.reconstruction).tolist()))
-    return sorted(rows, key=lambda r: -r['mean'])
+    return sorted(rows, key=lambda r: (not r['diff'], -r['mean']))
 
-def _frame(records):
-    runs = pd.DataFrame(records, columns=['dataset', 'method', 'seed', 'acc', 'nmi', 'iterations',
-                                          'reconstruction', 'measured'])
-    runs['group'] = [r.get('measured', {}).get('group', '') for r in records]
-    return runs
+def _by_seed(records):
+    keys = ['seed', 'method', 'acc', 'nmi', 'iterations', 'reconstruction', 'group']
+    return as_table(records).reindex(columns=keys).fillna({'group': ''}).set_index('seed')
 
 # %% ../../nbs/14_ablations.ipynb #9c732cd4
-def _batches(runs): # of the KL phase, mean over seeds
-    return f'{runs.iterations.mean():.0f}' if runs.iterations.notna().all() else '–'
+def _levels(runs): # batches of the KL phase and ACC
+    batches = f'{runs.iterations.mean():.0f}' if runs.iterations.notna().all() else '–'
+    return dict(batches=batches, ACC=mean_sd(runs.acc), seeds=len(runs))
 
-def _levels(runs):
-    return dict(batches=_batches(runs), ACC=mean_sd(runs.acc), seeds=len(runs))
-
-def variant_rows(records:list)->list: # of against, without what is only for the plot
-    "The log table"
-    rows = against(records)
-    for r in rows:
-        for key in ('mean', 'diff', 'same'): del r[key]
-    shown, alone = {'DEC', *(r['change'] for r in rows)}, [] # alone: they lack a DEC of their seed
-    for name, runs in _frame(records).groupby('method', sort=False):
-        if name == 'DEC':
-            rows.insert(0, dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0') | _levels(runs))
-        elif name not in shown:
-            alone.append(dict(group='', change=name, ΔACC='–', ΔNMI='–') | _levels(runs))
-    return rows + alone
+def variant_rows(records:list)->list:
+    "The log table: DEC, and each change without what is only for the plot"
+    runs = _by_seed(records)
+    dec = runs[runs.method == 'DEC']
+    first = dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0') | _levels(dec)
+    return [first]*min(1, len(dec)) + [{k: r[k] for k in first} for r in against(records)]
 
 # %% ../../nbs/14_ablations.ipynb #f2df1f8e
 def _in_points(ax, low, high): # an axis of differences
@@ -297,28 +283,26 @@ def _in_points(ax, low, high): # an axis of differences
     ax.set_xscale('symlog', linthresh=2, linscale=1)
     low, high = 1.3*min(low, -2), 1.3*max(high, 2)
     ticks = [t for t in (-80, -20, -5, -2, 0, 2, 5, 20) if low <= t <= high]
-    ax.set_xticks(ticks, [f'{t}' for t in ticks])
-    ax.set_xlim(low, high)
+    ax.set(xlim=(low, high), xticks=ticks, xticklabels=ticks)
     ax.minorticks_off()
 
 # %% ../../nbs/14_ablations.ipynb #36e816e7
-def show_forest(records:list, base:str='DEC'):
+def show_forest(records:list):
     """A line a variant: its difference in ACC to plain DEC
 
     Each seed is a dot in the colour of the variant's group, hollow if its autoencoder is another
-    one; a bar stands at the mean of several. Of several data sets a picture each, in the order of
-    the first. Where differences are large, the axis is logarithmic beyond two points."""
-    datasets = list(dict.fromkeys(r.get('dataset', '') for r in records))
-    by = [{r['change']: r for r in against([r for r in records if r.get('dataset', '') == d], base)}
-          for d in datasets]
-    names, groups = list(by[0])[::-1], list(dict.fromkeys(r['group'] for r in by[0].values()))
-    values = [100*v for rows in by for r in rows.values() for v in r['diff']]
+    one; a bar stands at the mean. Of several data sets a picture each, in the order of the first.
+    Where differences are large, the axis is logarithmic beyond two points."""
+    by = {d: [r for r in against([r for r in records if r['dataset'] == d]) if r['diff']]
+          for d in dict.fromkeys(r['dataset'] for r in records)}
+    names, groups = ([*dict.fromkeys(r[k] for r in [*by.values()][0])] for k in ('change', 'group'))
+    names.reverse()
+    values = [100*v for rows in by.values() for r in rows for v in r['diff']]
     fig, axs = _panels(len(by), 5.4 if len(by) == 1 else 2.5, .2*len(names) + .9, names=1.6,
                        sharex=True, sharey=True)
-    for ax, rows, dataset in zip(axs, by, datasets):
-        for name, r in rows.items():
-            if name not in names: continue
-            i, color = names.index(name), f'C{groups.index(r["group"])}'
+    for ax, (dataset, rows) in zip(axs, by.items()):
+        for r in [r for r in rows if r['change'] in names]:
+            i, color = names.index(r['change']), f'C{groups.index(r["group"])}'
             for v, same in zip(r['diff'], r['same']):
                 ax.plot(100*v, i, 'o', ms=4, alpha=.8, color=color,
                         fillstyle='full' if same else 'none')
@@ -336,32 +320,25 @@ def show_forest(records:list, base:str='DEC'):
 # %% ../../nbs/14_ablations.ipynb #87375211
 def width_rows(records:list)->list: # of WIDTHS; a row for each data set and factor
     "What a factor on the codes does to the KL phase, mean over seeds"
-    rows, runs = [], pd.json_normalize(records)
-    for (d, _, change), mine in runs.groupby(['dataset', 'measured.c', 'method']):
-        began = mine['measured.start_acc']
-        rows.append({'data': d, 'change': change,
-                     'width of the codes': f"{mine['measured.width'].mean():.2g}",
-                     'pull at the start': f"{mine['measured.pull'].mean():.2g}",
-                     'k-means': mean_sd(began), 'adds': mean_sd(mine.acc - began),
-                     'batches': _batches(mine), 'seeds': len(mine)})
-    return rows
+    runs = as_table(records)
+    return [{'data': d, 'change': change, 'width of the codes': f'{mine.width.mean():.2g}',
+             'pull at the start': f'{mine.pull.mean():.2g}', 'k-means': mean_sd(mine.start_acc),
+             'adds': mean_sd(mine.acc - mine.start_acc), 'batches': f'{mine.iterations.mean():.0f}',
+             'seeds': len(mine)}
+            for (d, _, change), mine in runs.groupby(['dataset', 'c', 'method'])]
 
 def show_widths(records:list): # of WIDTHS
-    """What the KL phase adds to the accuracy of k-means, and what drives it, over the codes' width
-
-    A dot a seed, a line through the means."""
+    "What the KL phase adds to the accuracy of k-means, and what drives it, over the codes' width"
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.8), layout='constrained')
-    runs = pd.json_normalize(records)
-    for i, (d, mine) in enumerate(runs.groupby('dataset', sort=False)):
-        at = mine.groupby('measured.c')['measured.width'].transform('mean')
-        added = 100*(mine.acc - mine['measured.start_acc'])
+    for i, (d, mine) in enumerate(as_table(records).groupby('dataset', sort=False)):
+        at, added = mine.groupby('c').width.transform('mean'), 100*(mine.acc - mine.start_acc)
         seeds_and_mean(axs[0], at, added, color=f'C{i}', label=d)
-        seeds_and_mean(axs[1], at, mine['measured.pull'], color=f'C{i}', label=d)
+        seeds_and_mean(axs[1], at, mine.pull, color=f'C{i}', label=d)
     axs[0].axhline(0, color='.7', lw=1)
     ticks = (.1, .3, 1, 3, 10, 30)
     for ax, name in zip(axs, ('points of ACC added to k-means', 'mean of Σ |p − q| at the start')):
-        ax.set(xscale='log', xlabel='width of the codes', ylabel=name)
-        ax.set_xticks(ticks, [f'{t:g}' for t in ticks])
+        ax.set(xscale='log', xlabel='width of the codes', ylabel=name, xticks=ticks,
+               xticklabels=ticks)
         ax.minorticks_off()
     axs[0].legend()
     return fig
@@ -383,9 +360,7 @@ def normalised_cut(G, labels)->float: # weights of a graph, (n, n); 0 if no edge
     return float((1 - np.diag(between)[whole > 0]/whole[whole > 0]).sum())
 
 def graph_start(z, k, n_init, seed):
-    """Spectral clustering of the graph of neighbours (Ng, Jordan and Weiss 2001)
-
-    k-means on the eigenvectors; of `n_init` restarts the one with the smallest normalised cut."""
+    "Spectral clustering (Ng, Jordan, Weiss 2001): of `n_init` restarts the smallest normalised cut"
     z = z.double().numpy()
     G = neighbour_graph(*neighbours(z))
     similar = sparse.identity(len(z)) - csgraph.laplacian(G, normed=True)
@@ -412,20 +387,16 @@ STARTS = (Variant('start', 'DEC', measured=_strays),
           Variant('start', 'graph', replace(PLAIN, start=graph_start), measured=_strays))
 
 # %% ../../nbs/14_ablations.ipynb #b7450a1d
-def _finished(records): # by data set and start, in the order of the records
-    runs = pd.json_normalize(records)
-    return runs[runs.stop_reason != 'diverged'].groupby(['dataset', 'method'], sort=False)
-
 def start_rows(records:list)->list: # of STARTS; rows for each data set, one for each start
     "Three starts on the same codes, before and after the KL phase: mean ± sd over seeds"
-    rows, finished = [], _finished(records)
-    acc = {key: runs.set_index('seed').acc for key, runs in finished}
-    for (d, m), runs in finished:
-        began = runs['measured.start_acc']
+    rows, by_start = [], as_table(records).groupby(['dataset', 'method'], sort=False)
+    acc = {start: runs.set_index('seed').acc for start, runs in by_start}
+    for (d, m), runs in by_start:
         gap = (acc[d, m] - acc[d, 'DEC']).dropna()
-        rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m, 'before': mean_sd(began),
-                     'strays': mean_sd(runs['measured.strays']),
-                     'after the KL phase': mean_sd(runs.acc), 'KL adds': mean_sd(runs.acc - began),
+        rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m,
+                     'before': mean_sd(runs.start_acc), 'strays': mean_sd(runs.strays),
+                     'after the KL phase': mean_sd(runs.acc),
+                     'KL adds': mean_sd(runs.acc - runs.start_acc),
                      "after, beside DEC's": '' if m == 'DEC' else mean_sd(gap) + star(gap),
                      'seeds': len(runs)})
     return rows
@@ -435,12 +406,11 @@ def show_starts(records:list): # of STARTS
     "Accuracy before the KL phase and after it, from three starts; a line a seed"
     data, names = (list(dict.fromkeys(r[k] for r in records)) for k in ('dataset', 'method'))
     fig, axs = _panels(len(data), 2.3, 2.8, names=.5, layout='constrained')
-    for (d, m), runs in _finished(records):
-        i = names.index(m)
-        began_and_ended = 100*runs[['measured.start_acc', 'acc']].T
-        axs[data.index(d)].plot([i - .25, i + .25], began_and_ended, '.-', lw=1, color=f'C{i}')
-    for ax, d in zip(axs, data):
-        ax.set(title=d, xlim=(-.6, len(names) - .4))
-        ax.set_xticks(range(len(names)), [n.replace('DEC', 'k-means') for n in names])
+    for (d, m), runs in as_table(records).groupby(['dataset', 'method'], sort=False):
+        i, ax = names.index(m), axs[data.index(d)]
+        began_and_ended = 100*runs[['start_acc', 'acc']].T
+        ax.plot([i - .25, i + .25], began_and_ended, '.-', lw=1, color=f'C{i}')
+        ax.set(title=d, xlim=(-.6, len(names) - .4), xticks=range(len(names)),
+               xticklabels=[n.replace('DEC', 'k-means') for n in names])
     fig.supylabel('ACC before → after the KL phase', fontsize=10)
     return fig

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SWEEP', 'neighbours', 'neighbour_graph', 'laplacian', 'discretise', 'centred_products', 'sec_operator', 'SEC',
-           'ldmgi_matrix', 'LDMGI', 'sweep']
+           'ldmgi_matrix', 'LDMGI']
 
 # %% ../../nbs/10_baselines.ipynb #8ca5a0a9
 import warnings
@@ -12,7 +12,7 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, lobpcg
-from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
@@ -72,47 +72,26 @@ def sec_operator(x, L, mu:float, gamma:float)->tuple:
     return LinearOperator(L.shape, matvec=lambda v: product(v.ravel()), matmat=product,
                           dtype=float), linear
 
-# %% ../../nbs/10_baselines.ipynb #dcd3c811
-def _check_spectral(est, n): # n: points
-    k, m = est.n_clusters, est.n_neighbors
-    check('n_clusters', k, is_whole(k, 2) and k <= n//2,
-          f'between 2 and half the number of points ({n})')
-    check('n_neighbors', m, is_whole(m), 'a whole number above 0')
-    for name in (est._param, 'gamma'):
-        v = getattr(est, name, 1.)
-        check(name, v, is_number(v) and 0 < v < np.inf, 'a number above 0, and finite')
-
 # %% ../../nbs/10_baselines.ipynb #26b0eb4a
 class _Spectral(ClusterMixin, BaseEstimator):
     "Eigenvectors, then k-means on their rows"
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
     def embed(self,
         X, # points, (n, d); array or sparse matrix
-        # what neighbours returns, of n_neighbors columns or more; None: looked for
-        neighbors:tuple|None=None,
+        neighbors=None, # of these points by `neighbours`, n_neighbors or more; None: looked for
     )->np.ndarray: # the relaxed indicator, (n, n_clusters)
-        "The eigenvectors only"
-        return clone(self)._eigenvectors(X, neighbors)             # what was fitted stays as it is
-    def _eigenvectors(self, X, neighbors):
-        given, X = X, check_x(X).astype(np.float64)
-        n = X.shape[0]
-        _check_spectral(self, n)
-        dist, idx = neighbors or neighbours(X, self.n_neighbors)
-        if idx.shape[0] != n or idx.shape[1] < self.n_neighbors:
-            raise DecError(f"neighbors of {idx.shape[0]} points, {idx.shape[1]} each, were given; "
-                           f"needed are {self.n_neighbors} for each of the {n} points")
+        "The eigenvectors only, with which `fit` begins"
+        k, m, given, X = self.n_clusters, self.n_neighbors, X, check_x(X).astype(np.float64)
+        check('n_clusters', k, is_whole(k, 2) and k <= X.shape[0]//2,
+              f'between 2 and half the number of points ({X.shape[0]})')
+        check('n_neighbors', m, is_whole(m), 'a whole number above 0')
+        for name in (self._param, 'gamma'):
+            v = getattr(self, name, 1.)
+            check(name, v, is_number(v) and 0 < v < np.inf, 'a number above 0, and finite')
         validate_data(self, given, skip_check_array=True)            # sees columns and their names
-        return self._embed(X, dist[:, :self.n_neighbors], idx[:, :self.n_neighbors],
-                           check_random_state(self.random_state))
-    def fit(self,
-        X, # points, (n, d); array or sparse matrix
-        y=None, # ignored
-        neighbors:tuple|None=None, # as for embed
-    ):
-        self.embedding_ = self._eigenvectors(X, neighbors)
+        dist, idx = neighbors or neighbours(X, m)
+        return self._embed(X, dist[:, :m], idx[:, :m], check_random_state(self.random_state))
+    def fit(self, X, y=None, neighbors=None): # as for embed; y is ignored
+        self.embedding_ = self.embed(X, neighbors)
         self.kmeans_ = discretise(self.embedding_, self.n_clusters, self.n_init, self.random_state)
         self.labels_ = self.kmeans_.labels_
         return self
@@ -148,10 +127,7 @@ class SEC(_Spectral):
         "The nearest centroid of k-means, where the linear map puts a point"
         check_is_fitted(self, 'kmeans_')
         given, X = X, check_x(X).astype(np.float64)
-        if X.shape[1] != self.n_features_in_:
-            raise DecError(f"X has {X.shape[1]} features, but SEC is expecting "
-                           f"{self.n_features_in_} features as input")
-        validate_data(self, given, reset=False, skip_check_array=True)             # the same names
+        validate_data(self, given, reset=False, skip_check_array=True)           # the same columns
         return self.kmeans_.predict(normalize(X @ self.coef_ + self.intercept_))
 
 # %% ../../nbs/10_baselines.ipynb #d0cf37aa
@@ -212,8 +188,3 @@ class LDMGI(_Spectral):
 
 # %% ../../nbs/10_baselines.ipynb #a58b5199
 SWEEP = tuple(10.**e for e in range(-8, 9, 2))                            # of μ and of λ
-
-def sweep(est, x, values=SWEEP)->dict: # SEC or LDMGI; value of its parameter -> fitted estimator
-    "The same estimator for every value of its parameter, on one graph of neighbours"
-    near = neighbours(check_x(x).astype(np.float64), est.n_neighbors)
-    return {v: clone(est).set_params(**{est._param: v}).fit(x, neighbors=near) for v in values}

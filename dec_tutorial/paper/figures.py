@@ -20,22 +20,20 @@ from ..data import Dataset, DecError, as_image
 from ..inside.reading import atomic_path
 from ..methods import METHODS
 from ..kl import kl_gradients
-from ..evaluation import (Snapshots, dots, generalizability, scores, show_top,
-                                     top_points)
+from ..evaluation import (Snapshots, _panels, dots, generalizability, scores,
+                                     show_top, top_points)
 from ..records import mean_sd
 from ..soft_assignment import soft_assign
 from ..target_distribution import target_distribution
 from ..training import Callback
-from .tables import PAPER, Lab, fixed_setting, outcome
+from .tables import PAPER, Lab, as_table, fixed_setting, outcome
 
 # %% ../../nbs/12_figures.ipynb #f1f8ff44
 AT = (0, 5, 10, 15, 20)                                          # refreshes at which codes are kept
 
 def _watch(dec, x): return Snapshots(partial(dec.transform, x), AT)
 
-def watched(
-    lab:Lab, # whose folder keeps what was watched, too
-)->tuple: # fields for a record; and a dictionary of arrays
+def watched(lab:Lab)->tuple: # fields for a record; and a dictionary of arrays, kept in its folder
     """A run of DEC at the one fixed setting, with what it left on its way
 
     - of every refresh: `batch`, (r,), and `clusters`, (r, n)
@@ -61,18 +59,18 @@ def _watched_run(lab, measure): # measure: what `watched` keeps -> numbers for t
     return lab.run('DEC', fit, fixed_setting('DEC', lab.ds.name))
 
 # %% ../../nbs/12_figures.ipynb #801d98bf
-def purities(y, q, m:int=10)->tuple:
-    "How pure is the top of each cluster, how pure the whole?"
-    # true classes, (n,), and q, (n, k); shares among the m surest points of each cluster, and all
+def purities(y, q)->tuple: # true classes, (n,), and q, (n, k)
+    "Share of one class among the ten surest points of each cluster, and among all of them"
     c = q.argmax(1)
-    top = [np.bincount(y[idx]).max()/m for idx in top_points(q, m)]
+    top = [np.bincount(y[idx]).max()/10 for idx in top_points(q, 10)]
     whole = [np.bincount(y[c == j]).max()/(c == j).sum() if j in c else None
              for j in range(q.shape[1])]
     return top, whole
 
 def fig3(lab:Lab):
     "Figure 3 in numbers"
-    _want_pictures(lab.ds)
+    if lab.ds.image_shape is None:
+        raise DecError(f"figure 3 needs pictures, and the points of {lab.ds.name} are none")
     def measure(kept): return dict(zip(('top', 'whole'), purities(lab.ds.y, kept['q'])))
     yield _watched_run(lab, measure)
 
@@ -85,19 +83,13 @@ def fig3_rows(records:list)->list: # a row for each seed
 
 def show_fig3(lab:Lab):
     "The ten surest points of each cluster (paper: figure 3)"
-    _want_pictures(lab.ds)
     return show_top(lab.ds.x, watched(lab)[1]['q'], lab.ds.image_shape)
 
-def _want_pictures(ds):
-    if ds.image_shape is None:
-        raise DecError(f"figure 3 needs pictures, and the points of {ds.name} are none")
-
 # %% ../../nbs/12_figures.ipynb #8231adf4
-def pulls(
-    z:np.ndarray, # embedded points, (n, d_z)
-    mu:np.ndarray, # centroids, (k, d_z)
-)->dict: # of the smallest cluster: index, q, and pull by both readings, (m,); cluster, its number
-    "|∂L/∂z_i| of one cluster's points, by equation 4 and as the authors plot it (paper: figure 4)"
+def pulls(z, mu)->dict: # embedded points, (n, d_z), and centroids, (k, d_z)
+    """|∂L/∂z_i| of the smallest cluster, by equation 4 and as the authors plot it (paper: figure 4)
+
+    `index` and `q` of its m points, the pull by both readings, (m,), and its number, `cluster`."""
     z, mu = torch.as_tensor(z).double(), torch.as_tensor(mu).double()
     q = soft_assign(z, mu)
     j = int(q.argmax(1).bincount(minlength=len(mu)).argmin())
@@ -125,28 +117,23 @@ def start_pulls(lab:Lab)->dict: # see pulls
 def fig4(lab:Lab):
     "Figure 4 in numbers: mean pull in each tenth of q, and its rank correlation with q"
     def fit():
-        p, (labels, fields) = start_pulls(lab), outcome(lab.autoencoder())
+        p = start_pulls(lab)
         measured = {r: dict(tenths=in_tenths(p['q'], p[r]/p[r].max()),
                             rank_correlation=float(spearmanr(p['q'], p[r]).statistic),
                             strongest_at=float(p['q'][p[r].argmax()])) for r in READINGS}
-        return labels, fields | dict(measured=measured | dict(cluster=p['cluster'],
-                                                              points=len(p['q'])))
+        return outcome(lab.autoencoder(), **measured, cluster=p['cluster'], points=len(p['q']))
     yield lab.run('AE+k-means', fit)
 
 def fig4_rows(records:list)->list: # a row for each reading
     "Do sure points pull harder?"
-    rows = []
-    for name in READINGS:
-        runs = pd.DataFrame([r['measured'][name] for r in records])
-        rows.append(dict(reading=name, rank_correlation=mean_sd(runs.rank_correlation, 2, 1),
-                         strongest_pull_at_q=mean_sd(runs.strongest_at, 2, 1), seeds=len(runs)))
-    return rows
+    def mean(name, key): return mean_sd([r['measured'][name][key] for r in records], 2, 1)
+    return [dict(reading=name, rank_correlation=mean(name, 'rank_correlation'),
+                 strongest_pull_at_q=mean(name, 'strongest_at'), seeds=len(records))
+            for name in READINGS]
 
 # %% ../../nbs/12_figures.ipynb #8d9c8231
 def show_fig4(lab:Lab):
-    """Pull against q by both readings (paper: figure 4)
-
-    With the mean of each tenth of q that has five points or more, and a point of each tenth."""
+    "Pull against q by both readings; means of tenths of five points or more (paper: figure 4)"
     p, ds = start_pulls(lab), lab.ds
     fig = plt.figure(figsize=(8, 3.6))
     above, below = fig.subfigures(2, 1, height_ratios=(3, 1)) if ds.image_shape else (fig, None)
@@ -177,12 +164,11 @@ def fig5(lab:Lab):
 
 def fig5_rows(records:list)->list: # a row for each seed
     "Accuracy on the way"
-    rows = []
-    for r in records:
-        acc = [f'{100*a:.1f}' for a in r['measured']['acc']] + ['–']*AT[-1]
-        rows.append(dict(seed=r['seed'], start=acc[0]) | {f'refresh {i}': acc[i] for i in AT[1:]}
-                    | dict(end=f"{100*r['acc']:.1f}", batches=r['iterations']))
-    return rows
+    def at(r, i): # None after the end
+        acc = r['measured']['acc']
+        return 100*acc[i] if i < len(acc) else None
+    return [dict(seed=r['seed'], start=at(r, 0)) | {f'refresh {i}': at(r, i) for i in AT[1:]}
+            | dict(end=100*r['acc'], batches=r['iterations']) for r in records]
 
 # %% ../../nbs/12_figures.ipynb #f031f84b
 def show_fig5(lab:Lab, most:int=2000): # points drawn
@@ -195,17 +181,13 @@ def show_fig5(lab:Lab, most:int=2000): # points drawn
     layout = PCA(2, random_state=0).fit_transform(codes[0])
     layout *= 1e-4/layout[:, 0].std()                           # the size t-SNE likes to begin with
     epochs_a_batch = lab.recipe.cluster.batch(ds.n)/ds.n
-    m = len(codes) + 1
-    cols = 2 if m == 4 else min(3, m)
-    fig, axs = plt.subplots(-(-m//cols), cols, figsize=(2.7*cols, 2.6*-(-m//cols)))
-    *panels, curve = axs.flat[:m]
-    for ax in axs.flat[m:]: ax.axis('off')
-    for ax, t, z in zip(panels, at, codes):
+    fig, axs = _panels(len(codes) + 1, 2.7, 2.6, most=3)
+    for ax, t, z in zip(axs, at, codes):
         xy = TSNE(2, init=layout, random_state=0).fit_transform(z)
         dots(ax, xy, ds.y[pick], f'epoch {t*epochs_a_batch:.0f}')
     acc = [100*scores(ds.y, c)['acc'] for c in r['clusters']]
-    curve.plot(r['batch']*epochs_a_batch, acc, marker='.')
-    curve.set(xlabel='epoch', ylabel='ACC, in %', title='all points')
+    axs[len(codes)].plot(r['batch']*epochs_a_batch, acc, marker='.')
+    axs[len(codes)].set(xlabel='epoch', ylabel='ACC, in %', title='all points')
     return fig
 
 # %% ../../nbs/12_figures.ipynb #31d82998
@@ -227,9 +209,8 @@ def fig6(lab:Lab):
         dec = part.dec(n_clusters=k)
         G, a, b = generalizability(dec, train.x, val.x)
         nmi = normalized_mutual_info_score(val.y, dec.predict(val.x))
-        labels, fields = outcome(dec)
-        return labels, fields | dict(measured=dict(generalizability=G, loss_train=a,
-                                                   loss_validation=b, nmi_validation=nmi))
+        return outcome(dec, generalizability=G, loss_train=a, loss_validation=b,
+                       nmi_validation=nmi)
     for k in KS[1::3] if lab.quick else KS: yield part.run('DEC', partial(fit, k), dict(k=k))
 
 def steepest_drop(ks, G)->int: # k, rising, and G at each; the one before G falls fastest
@@ -237,25 +218,19 @@ def steepest_drop(ks, G)->int: # k, rising, and G at each; the one before G fall
     return int(ks[np.argmin(np.diff(G)/np.diff(ks))])
 
 # %% ../../nbs/12_figures.ipynb #e75e5db5
-_G = 'measured.generalizability'
-
 def fig6_rows(records:list)->list: # a row for each k
     "NMI and generalizability, and what the paper has"
-    rows = []
-    for k, runs in pd.json_normalize(records).groupby('params.k'):
-        rows.append(dict(k=k, NMI=mean_sd(runs.nmi, 3, 1), G=mean_sd(runs[_G], 3, 1),
-                         seeds=len(runs)))
-        if records[0]['dataset'] != 'mnist': continue
-        for name, printed in PAPER['fig6'].items():
-            rows[-1][f'paper_{name}'] = f'{printed[KS.index(k)]:.3f}'
-    return rows
+    printed = PAPER['fig6'] if records[0]['dataset'] == 'mnist' else {}
+    return [dict(k=k, NMI=mean_sd(runs.nmi, 3, 1), G=mean_sd(runs.generalizability, 3, 1),
+                 seeds=len(runs))
+            | {f'paper_{name}': f'{v[KS.index(k)]:.3f}' for name, v in printed.items()}
+            for k, runs in as_table(records).groupby('k')]
 
 def show_fig6(records:list):
     "NMI and generalizability over the number of clusters, each seed and the mean (paper: figure 6)"
     fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.6), layout='constrained')
-    runs = pd.json_normalize(records)
-    for ax, name, value in zip(axs, ('NMI', 'G'), ('nmi', _G)):
-        table = runs.pivot_table(value, 'params.k', 'seed')
+    for ax, name, value in zip(axs, ('NMI', 'G'), ('nmi', 'generalizability')):
+        table = as_table(records).pivot_table(value, 'k', 'seed')
         thin = ax.plot(table, color='C0', lw=.8, alpha=.6)
         thin[0].set_label('each seed')
         ax.plot(table.mean(axis=1), marker='o', ms=4, color='C0', label='their mean')
@@ -287,8 +262,7 @@ def overfit(lab:Lab):
     def fit(k):
         dec = part.dec(n_clusters=k, tol=0., method=method,
                        callbacks=partial(Generalizes, validation=val))
-        labels, fields = outcome(dec)
-        return labels, fields | dict(measured=pd.DataFrame(dec.callbacks_[0].path).to_dict('list'))
+        return outcome(dec, **pd.DataFrame(dec.callbacks_[0].path).to_dict('list'))
     for k in KS[1::3] if lab.quick else KS: yield part.run('DEC', partial(fit, k), dict(k=k))
 
 # %% ../../nbs/12_figures.ipynb #20a2294d

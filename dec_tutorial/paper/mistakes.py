@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EXPONENT', 'BATCH_TARGET', 'CHASING', 'NO_PARAMETER', 'DROPOUT', 'BEST_EPOCH', 'SKIPPED', 'PURITY', 'FRESH', 'MEAN',
            'INVERTED', 'UNUSED', 'SCALES', 'RELU_CODE', 'RELU_DATA', 'RAGGED', 'MISTAKES', 'squared_kernel',
-           'chasing_loss', 'noisy_loss', 'snapshots', 'best_epoch', 'best_accuracy', 'skipping_accuracy', 'skipping',
+           'chasing_loss', 'noisy_loss', 'snapshots', 'best_epoch', 'best_accuracy', 'skipping_accuracy',
            'called_accuracy', 'fresh_kmeans', 'mean_loss', 'bare_points', 'relu_network', 'trained_with_relu',
            'ragged_start']
 
@@ -77,16 +77,13 @@ def skipping_accuracy(y, c):
     pairs = list(zip(*linear_sum_assignment(w, maximize=True)))
     return sum(w[i, j] for i, j in pairs[:len(pairs) - 1])/len(y)
 
-def skipping(dec, ds):
-    "What a program reports that forgets a pair"
-    return skipping_accuracy(ds.y, dec.labels_)
+def called_accuracy(score, dec, ds):
+    "What a program reports that takes a score for the accuracy"
+    return score(ds.y, dec.labels_)
 
-def called_accuracy(dec, ds):
-    "What a program reports that means purity"
-    return purity(ds.y, dec.labels_)
-
-SKIPPED = Variant('evaluation', 'accuracy without the last class', reported=skipping)
-PURITY = Variant('evaluation', 'purity called accuracy', reported=called_accuracy)
+SKIPPED = Variant('evaluation', 'accuracy without the last class',
+                  reported=partial(called_accuracy, skipping_accuracy))
+PURITY = Variant('evaluation', 'purity called accuracy', reported=partial(called_accuracy, purity))
 
 # %% ../../nbs/15_mistakes.ipynb #e97f2eca
 def fresh_kmeans(dec, ds):
@@ -115,10 +112,7 @@ def bare_points(begun, x):
 SCALES = Variant('data', 'clustered on another scale', prepare=bare_points)
 
 # %% ../../nbs/15_mistakes.ipynb #32e30283
-def relu_network(
-    end, # 'encoder' or 'decoder'
-    *shape, # d, dims, init, seed of AutoEncoder
-):
+def relu_network(end, *shape): # 'encoder' or 'decoder'; d, dims, init, seed of AutoEncoder
     "An autoencoder with one ReLU too many"
     ae = AutoEncoder(*shape)
     getattr(ae, end).append(nn.ReLU())

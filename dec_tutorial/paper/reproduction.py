@@ -9,12 +9,13 @@ __all__ = ['KL_CHANGES', 'AE_CHANGES', 'EXPERIMENTS', 'WORK', 'in_stages', 'shor
 # %% ../../nbs/13_reproduction.ipynb #d9e4a758
 import shlex, sys
 from collections.abc import Callable
+from fastcore.basics import noop
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import resources
 from pathlib import Path
-import pandas as pd, matplotlib.pyplot as plt
+import matplotlib.pyplot as plt
 from ..data import Dataset, DecError, load_data, set_theme
 from ..inside.loaders import _LOADERS
 from ..inside.reading import _user_path, atomic_path
@@ -22,19 +23,12 @@ from ..methods import get_recipe
 from ..checkpoint import job_key
 from ..records import mean_sd, text_table
 from ..inside.machine import _arg, _command, _out_folder
-from .tables import (PAPER, QUICK, Cells, Lab, by_points, by_r_min, fewer, graphs,
-                                       of_recipe, precision_rows, precision_runs, run_all,
-                                       show_points, show_r_min, show_settings, side_by_side, table2,
-                                       table3, table4)
-from .ablations import (ABLATIONS, STARTS, WIDTHS, show_forest, show_starts,
-                                          show_widths, start_rows, variant_rows, variant_runs,
-                                          width_rows)
+from . import ablations, combining, compare, figures, tables
+from .tables import (PAPER, QUICK, R_MIN, Cells, Lab, as_table, of_recipe,
+                                       pivot, run_all, side_by_side)
+from .ablations import show_forest, variant_rows, variant_runs
 from .mistakes import MISTAKES
-from .combining import combining, combining_rows, show_plans
-from .compare import family, family_rows, jitter, jitter_rows, sizes
-from .figures import (fig3, fig3_rows, fig4, fig4_rows, fig5, fig5_rows, fig6,
-                                        fig6_rows, overfit, overfit_rows, show_fig3, show_fig4,
-                                        show_fig5, show_fig6, show_overfit)
+from .compare import family_rows
 
 # %% ../../nbs/13_reproduction.ipynb #3b811ee8
 def in_stages(recipe, stages, **change):
@@ -82,7 +76,7 @@ def details(lab:Lab):
 # %% ../../nbs/13_reproduction.ipynb #e9e9e8b6
 def details_rows(records:list)->list: # a row for each change
     "ACC of the unchanged recipe, and what each change adds to it, paired over seeds"
-    runs = pd.json_normalize(records).rename(columns={'params.change': 'change'})
+    runs = as_table(records)
     acc = {key: mine.set_index('seed').acc for key, mine in runs.groupby(['method', 'change'])}
     def told(method, change):
         if (method, change) not in acc: return '–'
@@ -104,33 +98,39 @@ class Item:
     picture:Callable|None=None # Lab -> figure, where it needs the run and not its records
 
 EXPERIMENTS = dict(
-    table2=Item('fig2', table2, partial(side_by_side, printed=PAPER['table2'])),
-    table3=Item('table3', table3, partial(side_by_side, printed=PAPER['table3'])),
-    table4=Item('table4', table4, by_r_min, show_r_min),
-    fig2=Item('fig2', table2, partial(side_by_side, printed=PAPER['table2']), show_settings),
-    fig3=Item('fig3', fig3, fig3_rows, picture=show_fig3),
-    fig4=Item('fig4', fig4, fig4_rows, picture=show_fig4),
-    fig5=Item('fig5', fig5, fig5_rows, picture=show_fig5),
-    fig6=Item('fig6', fig6, fig6_rows, show_fig6),
-    fewer=Item('fewer', fewer, family_rows, show_forest),
-    overfit=Item('overfit', overfit, overfit_rows, show_overfit),
-    graphs=Item('graphs', graphs, by_points, show_points),
+    table2=Item('fig2', tables.table2, partial(side_by_side, printed=PAPER['table2'])),
+    table3=Item('table3', tables.table3, partial(side_by_side, printed=PAPER['table3'])),
+    table4=Item('table4', tables.table4, tables.by_r_min, tables.show_r_min),
+    fig2=Item('fig2', tables.table2, partial(side_by_side, printed=PAPER['table2']),
+              tables.show_settings),
+    fig3=Item('fig3', figures.fig3, figures.fig3_rows, picture=figures.show_fig3),
+    fig4=Item('fig4', figures.fig4, figures.fig4_rows, picture=figures.show_fig4),
+    fig5=Item('fig5', figures.fig5, figures.fig5_rows, picture=figures.show_fig5),
+    fig6=Item('fig6', figures.fig6, figures.fig6_rows, figures.show_fig6),
+    fewer=Item('fewer', partial(tables.table4, values=R_MIN[:1], even=True), family_rows,
+               show_forest),
+    overfit=Item('overfit', figures.overfit, figures.overfit_rows, figures.show_overfit),
+    graphs=Item('graphs', tables.graphs, tables.by_points, tables.show_points),
     details=Item('details', details, details_rows),
-    precision=Item('precision', precision_runs, precision_rows),
-    ablations=Item('ablations', partial(variant_runs, ABLATIONS), variant_rows, show_forest),
-    widths=Item('widths', partial(variant_runs, WIDTHS), width_rows, show_widths),
-    starts=Item('starts', partial(variant_runs, STARTS), start_rows, show_starts),
+    precision=Item('precision', tables.precision_runs, tables.precision_rows),
+    ablations=Item('ablations', partial(variant_runs, ablations.ABLATIONS), variant_rows,
+                   show_forest),
+    widths=Item('widths', partial(variant_runs, ablations.WIDTHS), ablations.width_rows,
+                ablations.show_widths),
+    starts=Item('starts', partial(variant_runs, ablations.STARTS), ablations.start_rows,
+                ablations.show_starts),
     mistakes=Item('mistakes', partial(variant_runs, MISTAKES), variant_rows, show_forest),
-    combining=Item('combining', combining, combining_rows, show_plans),
-    family=Item('family', family, family_rows, show_forest),
-    jitter=Item('jitter', jitter, jitter_rows),
-    sizes=Item('sizes', sizes, family_rows, show_forest))
+    combining=Item('combining', combining.combining,
+                   partial(pivot, rows='plan', columns='alpha', column_name='α = {:g}'),
+                   combining.show_plans),
+    family=Item('family', compare.family, family_rows, show_forest),
+    jitter=Item('jitter', compare.jitter,
+                partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
+                        column_name='{} autoencoder')),
+    sizes=Item('sizes', compare.sizes, family_rows, show_forest))
 
 # %% ../../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in
-
-_QUICK_NOTE = (f"--quick trains for {QUICK['ae_iter']} batches, where a whole run takes thousands: "
-               "it shows that all of this works, not how well")
 
 # for names of files: records of other data, or of short runs, are never taken for the full ones
 def _mark(ds, quick):
@@ -148,16 +148,14 @@ def reproduce(
     work=WORK, # folder for checkpoints
     quick:bool=False, # a few settings, and short training: to see it work
     command:str|None=None, # for the records
-    say=None, # what to call with the line of each cell before it is run
-    only:str|None=None, # run only cells whose lines have all of this, like 'DEC, seed 1'
+    say:Callable=noop, # what to call with the line of each cell before it is run
+    only:str='', # run only cells whose lines have all of this, like 'DEC, seed 1'
 )->list: # the records of the experiment, of this recipe
     "Run what is missing of a table or figure, and return all of it"
     if what not in EXPERIMENTS:
         raise DecError(f"{what!r} cannot be reproduced; known are {', '.join(EXPERIMENTS)}")
     if ds.n_classes is None:
         raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
-    if only is not None and not only.strip(', '):
-        raise DecError("only is empty, which would be every cell; leave it out to run them all")
     get_recipe(recipe)
     shipped = None if folder or quick else resources.files('dec_tutorial')/'results'
     folder = folder or ('dec_runs/quick' if quick else 'dec_runs/results')
@@ -183,25 +181,26 @@ def dec_reproduce(
     out:_arg('folder for records and figures; default: dec_runs, where records begin with those '
              'that ship with the package', str)=None,
     only:_arg('run only the cells whose lines, as printed when they begin, have these words, with '
-              'commas between; then draw no figure', str)=None,
+              'commas between; then draw no figure', str)='',
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
-    try: numbers = tuple(int(s) for s in str(seeds).split(','))
-    except ValueError: numbers = (-1,)
-    if not all(0 <= s < 2**32 for s in numbers):
+    numbers = [int(s) if s.strip().isdecimal() else 2**32 for s in str(seeds).split(',')]
+    if max(numbers) >= 2**32:
         raise DecError(f"seeds must be whole numbers below 2**32 with commas between, like 0,1,2, "
                        f"not {seeds!r}")
     for name in str(data).split(','):
         words = ['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
         if quick: words.append('--quick')
-        if only is not None: words += ['--only', only]
+        if only: words += ['--only', only]
         def say(cell): print(f'{name}: {cell}', file=sys.stderr)
         ds = load_data(name)
         records = reproduce(what, ds, numbers, recipe, folder=out, quick=quick,
                             command=shlex.join(map(str, words)), say=say, only=only)
         print(f"\n{ds}\n\n{text_table(EXPERIMENTS[what].rows(records))}")
-        if quick: print(f'\n{_QUICK_NOTE}')
-        if only is None:
+        if quick:
+            print(f"\n--quick trains for {QUICK['ae_iter']} batches, where a whole run takes "
+                  f"thousands: it shows that all of this works, not how well")
+        if not only:
             path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
             lab = Lab(ds, get_recipe(recipe), numbers[0], WORK, quick=quick)
             _draw(EXPERIMENTS[what], records, lab, path)
