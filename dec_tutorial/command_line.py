@@ -28,7 +28,7 @@ from .dec import DEC
 from .methods import METHODS
 from .evaluation import (flat, show_confidence, show_contingency, show_flat, show_top,
                                      show_training)
-from .practice.how_many import choose_k, k_curve, show_k_curve
+from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import Journey, moving_map, render
 from .paper.tables import add_beginning, trained_apart
 from .records import make_record, read_records, text_table, write_records
@@ -61,11 +61,14 @@ def run_fit(
         raw = partial(raw_kmeans, ds.x, dec.n_clusters, seed=dec.random_state)
         raw = ck.once('raw k-means', partial(first_only, raw))
         _fit(dec, ds, ck)
+        told = None if worker()[1] > 1 else ck.once(                 # its second fit is for one
+            'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy()))
     if not first: return dec, [], None
     given = dict(n_clusters=n_clusters, **settings)
     for name in ('recipe', 'device', 'precision'): given.pop(name, None)
     given = {name: v for name, v in given.items() if v is not None}
     records = _records(ds, dec, raw, searched, params=given, command=command)
+    if told: records[-1]['measured'] = {**records[-1].get('measured', {}), 'verdict': told}
     table = _table(records, dec, ds.x)
     _write_all(out, ds, dec, records, table=table, curve=curve)
     ck.clear()
@@ -81,10 +84,14 @@ def _estimator(ds, n_clusters, method, **settings):
     if k == 'auto': k = 2                                                       # until it is found
     if k < 2: raise DecError(f'n_clusters is {k}; there is nothing to divide below 2 clusters')
     dec = DEC(k, method=for_pictures(method, ds.image_shape), **settings)
-    recipe, known = dec._resolved(sparse.issparse(ds.x))
+    recipe, known = dec._resolved(ds.x)
     dec._check_points(ds.x, ds.x, known)
     scale_factor(ds.x, recipe.scale)
     return dec, recipe
+
+def _timed_verdict(dec, x, kmeans):
+    began = time.perf_counter()
+    return dict(verdict(dec, x, kmeans), seconds=time.perf_counter() - began)
 
 def _fit(dec, ds, ck):
     "Fit; where the autoencoder shall see other points than are clustered, it is trained first"
@@ -225,18 +232,31 @@ def _assignments(q, path): # a line for every point
         table.to_csv(tmp, index=False, float_format='%.6f', lineterminator='\r\n')
 
 # %% ../nbs/09_command_line.ipynb #b7c407d0
+def _shares(dec, records, drawing):
+    "Phase -> its share of the time of the whole"
+    told = records[-1].get('measured', {}).get('verdict') or dict(seconds=0.)
+    spent = {'k-means on the points': records[0]['seconds'],
+             'autoencoder': dec.seconds_['autoencoder'],
+             'k-means on the codes': dec.seconds_['kmeans'],
+             'last phase': dec.seconds_['clusters'], 'verdict': told['seconds'],
+             'pictures': drawing}
+    return {name: seconds/sum(spent.values()) for name, seconds in spent.items()}
+
 def _write_all(out, ds, dec, records, table, curve):
     "The files of a run, each whole or not at all"
     q = dec.predict_proba(ds.x)
     _assignments(q, out/'assignments.csv')
     for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
+    began = time.perf_counter()
     pictures = _drawn(_pictures(ds, dec, q, curve), out)
+    shares = _shares(dec, records, drawing=time.perf_counter() - began)
     kept = copy.copy(dec)
     if ds.names and len({*ds.names}) == ds.d:
         kept.feature_names_in_ = np.array(ds.names, dtype=object)
     kept.save(out/'model.safetensors')
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
+        verdict=records[-1].get('measured', {}).get('verdict'), shares=shares,
         map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
@@ -270,6 +290,17 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
             f"({spread.max()/spread.sum():.0%} of the variance) that the clusters will follow it "
             f"alone; if that is not meant, standardise the columns")
 
+# %% ../nbs/09_command_line.ipynb #clos0001
+def _closing(dec, record, table, folder, chosen):
+    "What stands in the terminal at the end"
+    told = record.get('measured', {}).get('verdict')
+    lines = ['', table, '']
+    if told: lines += [f"{told['verdict']}: {told['why']}", '']
+    if chosen: lines += [f'{dec.n_clusters_} clusters were chosen']
+    return '\n'.join([*lines, f"stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open "
+                              f"{folder/'report.html'}; {folder/'assignments.csv'} has the cluster "
+                              f"of every row"])
+
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
 def dec_fit(
@@ -277,7 +308,7 @@ def dec_fit(
               '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
               'y beside x is not)', str, opt=False, nargs='?')='digits',
     method:_arg(', '.join(METHODS), str)='DEC',
-    recipe:str='fast', # fast, paper or authors
+    recipe:str='quick', # quick, fast, paper or authors
     seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,
     out:str=None, # folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED
@@ -303,13 +334,9 @@ def dec_fit(
     folder = _user_path(out) if out else _default_folder(name, command)
     _refuse_overwrite(folder, data)
     if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}')
-    dec, _, table = run_fit(ds, folder, n_clusters, method=method, seed=seed, command=command,
-                            recipe=recipe, dims=dims, **limits, **where)
-    if table:
-        chosen = f'{dec.n_clusters_} clusters were chosen; ' if n_clusters == 'auto' else ''
-        print(f"\n{table}\n\n{chosen}stopped by {dec.stop_reason_} after {dec.n_iter_} "
-              f"batches; open {folder/'report.html'}; {folder/'assignments.csv'} has the "
-              f"cluster of every row")
+    dec, records, table = run_fit(ds, folder, n_clusters, method=method, seed=seed,
+                                  command=command, recipe=recipe, dims=dims, **limits, **where)
+    if table: print(_closing(dec, records[-1], table, folder, chosen=n_clusters == 'auto'))
 
 # %% ../nbs/09_command_line.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names

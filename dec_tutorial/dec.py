@@ -31,7 +31,7 @@ from .training import Callback, Diverged, Rows, apply_chunked, check
 from .sae import train_autoencoder
 from .target_distribution import target_distribution
 from .kl import fit_clusters
-from .methods import METHODS, Method, Recipe, get_method, get_recipe, rehearse
+from .methods import METHODS, Method, Recipe, get_method, recipe_for, rehearse
 
 # %% ../nbs/37_dec.ipynb #5cdb2b8d
 @dataclass
@@ -55,7 +55,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
     def __init__(self,
         n_clusters:int=10, # k
         *, method:str|Method='DEC', # a name in METHODS, or a Method of your own
-        recipe:str|Recipe='fast', # 'fast', 'paper', 'authors', or a Recipe of your own
+        recipe:str|Recipe='quick', # 'quick', 'fast', 'paper', 'authors', or a Recipe of your own
         dims:tuple|None=None, # widths of the encoder, the last the codes'; None: the recipe's
         ae_iter:int|None=None, # mini-batches of each stage of the autoencoder; None: the recipe's
         max_iter:int|None=None, # most mini-batches of the KL phase; None: the recipe's
@@ -102,8 +102,8 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
     @contextmanager
     def _run(self, X):
         "All that a fit needs, checked; the block has its precision, workers and checkpoint"
-        recipe, method = self._resolved(sparse.issparse(X))
         x, device = check_x(X), pick_device(self.device)
+        recipe, method = self._resolved(x)
         self._check_points(x, X, method)
         with self._session(device, method):
             rows = Rows(x, self._scale(x, X, recipe.scale), device)
@@ -122,16 +122,16 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
                 raise
             if ck is not self.checkpoint: ck.clear()
 
-    def _resolved(self, is_sparse):
-        "Recipe and method, with this estimator's own arguments in them"
+    def _resolved(self, x):
+        "Recipe and method for these points, with this estimator's own arguments in them"
         try: self._validate_params()
         except InvalidParameterError as e: raise DecError(str(e)) from None
         for c in self.callbacks if isinstance(self.callbacks, (list, tuple)) else ():
             check('callbacks', c, callable(c) or isinstance(c, Callback),
                   'Callbacks, or functions (this DEC, X) that make them')
-        recipe, method = get_recipe(self.recipe), get_method(self.method)
+        recipe, method = recipe_for(self.recipe, *x.shape), get_method(self.method)
         interval = recipe.update_interval
-        if is_sparse and recipe.update_interval_text: interval = recipe.update_interval_text
+        if sparse.issparse(x): interval = recipe.update_interval_text or interval
         return replace(
             recipe, dims=recipe.dims if self.dims is None else self.dims,
             update_interval=self.update_interval or interval,
@@ -286,12 +286,12 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
             if not hasattr(self, 'autoencoder_'): return self.fit(X)
             raise DecError('fit_autoencoder has made no clusters yet; give autoencoder_ to another '
                            'DEC, and fit that')
-        recipe, method = self._resolved(sparse.issparse(X))
+        x, device, seen = self._checked(X), device_of(self.autoencoder_, 'cpu'), self.soft_sizes_
+        recipe, method = self._resolved(x)
         if (self.n_clusters, method.head, method.network) != (self.n_clusters_, self.method_.head,
                                                               self.method_.network):
             raise DecError('partial_fit goes on with the number of clusters, the head and the '
                            'network of the fit; set them back, or fit anew')
-        x, device, seen = self._checked(X), device_of(self.autoencoder_, 'cpu'), self.soft_sizes_
         n_iter = math.ceil(x.shape[0]/recipe.cluster.batch(x.shape[0]))
         stage = replace(recipe.cluster, n_iter=n_iter, epochs=None, decay=0.)
         portion = replace(recipe, tol=0., cluster=stage)
@@ -323,7 +323,6 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         # no classifier, but their checks ask it of everything with predict_proba
         tags.classifier_tags = ClassifierTags()
         return tags
-
 
 # %% ../nbs/37_dec.ipynb #5edc5322
 _OURS = tuple(METHODS.values())                             # the package's own need no rehearsal

@@ -143,6 +143,7 @@ class Stage:
     lr_step:int=0 # divide the rate by 10 every so many iterations; 0: never
     decay:float=0. # the last share of the run in which the rate falls linearly to 0
     average:float=0. # the last share of the run over which the weights are averaged, see Average
+    patience:int=0 # looks without progress before the rate falls, see Plateau; 0: as planned
     order:str='shuffle' # of the batches: 'shuffle' or 'file'
     dropout:float=0. # rate of the noise, where a phase has noise
     noise_on:str='all' # 'all': inputs and codes of every pair; 'hidden': not data, not embedding
@@ -153,7 +154,7 @@ class Stage:
             check(name, getattr(self, name), getattr(self, name) in known,
                   ' or '.join(map(repr, known)))
         for name, least in (('n_iter', 1), ('batch_size', 1), ('min_iter', 0), ('ramp', 0),
-                            ('lr_step', 0)):
+                            ('lr_step', 0), ('patience', 0)):
             v = getattr(self, name)
             check(name, v, is_whole(v, least), f'a whole number of at least {least}')
         for name in ('decay', 'average', 'batch_share', 'momentum', 'dropout'):
@@ -306,6 +307,7 @@ def log(self:Trainer, bar):
                        f"of X")
     self.history.append((self.t, mean))
     self.total.zero_()
+    bar.total = self.n_iter                                           # a callback may shorten a run
     bar.set_postfix(loss=f'{mean:.4g}', refresh=False)
 
 # %% ../nbs/01_training.ipynb #ebb39391

@@ -82,7 +82,7 @@ class TestFit:
             assert set(r) == set(schema)
             assert r['params'] == dict(ae_iter=30, max_iter=30, update_interval=10, dims=[32, 8])
             assert (r['experiment'], r['dataset'], r['n'], r['seed']) == ('fit', 'blobs', 200, 3)
-            assert r['command'].startswith('dec_fit blobs.npz --recipe fast --seed 3')
+            assert r['command'].startswith('dec_fit blobs.npz --recipe quick --seed 3')
         assert records[-1]['acc'] == 1
 
     def test_report_holds_its_pictures(self, run):
@@ -236,7 +236,8 @@ class TestFolder:
             (here/folder).mkdir(exist_ok=True)
             np.savez(here/folder/'data.npz', **dict(zip('xy', make_blobs(seed=ord(folder)))))
             dec_fit(f'{folder}/data.npz', **brief)
-        assert sorted(f.name for f in (here/'dec_runs').iterdir()) == ['data-fast-0', 'data-fast-0-2']
+        assert sorted(f.name for f in (here/'dec_runs').iterdir()) == ['data-quick-0',
+                                                                       'data-quick-0-2']
 
     def test_home(self, here, monkeypatch):
         monkeypatch.setenv('HOME', str(here))
@@ -253,7 +254,7 @@ class TestFolder:
             with pytest.raises(SystemExit): dec_fit('blobs.npz', n_clusters=n_clusters, **brief)
         dec_fit('blobs.npz', n_clusters=3, seed=1, **brief)                        # another job
         dec_fit('blobs.npz', n_clusters=n_clusters, **brief)
-        assert (clusters_of('dec_runs/blobs-fast-0/assignments.csv')
+        assert (clusters_of('dec_runs/blobs-quick-0/assignments.csv')
                 == clusters_of('whole/assignments.csv'))
         assert not [f for f in files(here) if '/.' in f]
 
@@ -282,7 +283,7 @@ class TestErrors:
         ('minus.npz', dict(recipe='authors'), r'pixels in \[0, 1\]'),
         ('blobs.npz', dict(n_clusters=300), 'fewer than n_clusters=300'),
         *(('blobs.npz', dict(n_clusters=k), f'n_clusters is {k}') for k in (1, 0, -2)),
-        ('blobs.npz', dict(recipe='quick'), "'quick'.*paper"),
+        ('blobs.npz', dict(recipe='slow'), "'slow'.*paper"),
         ('blobs.npz', dict(method='idek'), "no method is called 'idek'"),
         ('blobs.npz', dict(method='ConvDEC'), 'looks at pictures'),
         ('blobs.npz', dict(out='blobs.npz/below'), 'cannot write .*--out'),

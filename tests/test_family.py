@@ -61,9 +61,8 @@ class TestPictures:
     def test_points_that_are_none(self, method):
         with pytest.raises(DecError, match='looks at pictures'): for_pictures(method, None)
 
-    @pytest.mark.parametrize('shape, says', [(None, 'hardly pictures'), ((3, 3), 'not pictures')])
-    def test_jitter_wants_pictures(self, shape, says):
-        with pytest.raises(DecError, match=says): Jitter(shape=shape)(torch.rand(6, 4))
+    def test_jitter_wants_pictures(self):
+        with pytest.raises(DecError, match='not pictures'): Jitter(shape=(3, 3))(torch.rand(6, 4))
         dec = DEC(3, method=for_pictures('DEC-DA', (3, 3)))
         with pytest.raises(DecError, match='not pictures of shape'): dec.fit(points)
 

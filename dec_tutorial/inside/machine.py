@@ -231,7 +231,8 @@ def _command(func):
         if args or kw or Path(sys.argv[0]).stem != func.__name__: return func(*args, **kw)
         parser = script.anno_parser(func, prog=func.__name__)
         given = vars(parser.parse_args([*map(_underscored, sys.argv[1:])]))
-        sys.stdout.reconfigure(errors='backslashreplace')    # a terminal without λ prints \u03bb
+        if hasattr(sys.stdout, 'reconfigure'):               # a terminal without λ prints \u03bb
+            sys.stdout.reconfigure(errors='backslashreplace')
         plt.switch_backend('agg')
         with _friendly_errors(func.__name__):
             func(**{name: v for name, v in given.items() if name not in ('pdb', 'xtra')})
