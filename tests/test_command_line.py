@@ -79,11 +79,12 @@ class TestFit:
         records = records_of(run[0])
         assert [r['method'] for r in records] == rows
         for r in records:
-            assert set(r) == set(schema)
+            assert set(r) - {'measured'} == set(schema)
             assert r['params'] == dict(ae_iter=30, max_iter=30, update_interval=10, dims=[32, 8])
             assert (r['experiment'], r['dataset'], r['n'], r['seed']) == ('fit', 'blobs', 200, 3)
             assert r['command'].startswith('dec_fit blobs.npz --recipe quick --seed 3')
         assert records[-1]['acc'] == 1
+        assert records[-1]['measured']['verdict']['verdict'] in ('believe', 'k-means is enough')
 
     def test_report_holds_its_pictures(self, run):
         page = Page((run[0]/'report.html').read_text())

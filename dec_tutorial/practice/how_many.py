@@ -153,7 +153,7 @@ def filled(
         for half in (first, ~first):
             parts = along(x, labels, a, b, half=half)
             fewer = min(map(len, parts))
-            for v in parts:                                # both clusters count as much as the smaller
+            for v in parts:                                   # both clusters count alike
                 weight = fewer/max(len(v), 1)
                 middle += 2*weight*(abs(v - .5) < .1).sum()
                 ends += weight*((abs(v) < .1) | (abs(v - 1) < .1)).sum()
@@ -175,7 +175,7 @@ def _judge(found, k):
         return 'k-means is enough', (f"on the points as they are it finds the same clusters "
                                      f"(agreement {found['same_as_kmeans']:.2f})")
     if found['filled'] > .55:
-        return 'unsure', "k-means finds clusters with gaps between them, and these have none; try it"
+        return 'unsure', 'k-means finds clusters with gaps between them, these have none; try it'
     return 'believe', (f"half of the points gives the same clusters (agreement "
                        f"{found['agreement']:.2f}), and there are gaps between them")
 
