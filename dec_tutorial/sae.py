@@ -154,7 +154,7 @@ def finetune(
     ck:Checkpoint|None=None, # to resume from
     augment=None, # (m, d) -> (m, d): learn on points seen a little differently; None: as they are
 )->Trainer: # fitted
-    "Train the whole autoencoder end to end (paper: section 3.2)"
+    "Train the whole autoencoder end to end, without noise (paper: section 3.2)"
     order = torch.arange(len(rows), device=rows.device)
     held = len(rows)//10 if stage.patience else 0
     if held: order = BatchStream(len(rows), len(rows), seed, device=rows.device)[0]
@@ -164,7 +164,7 @@ def finetune(
     def loss(b):
         x = rows[learned[b]]
         if augment: x = augment(x)
-        return reconstruction_loss(x, ae(dropout(x, stage.dropout) if stage.dropout else x), factor)
+        return reconstruction_loss(x, ae(x), factor)
     trainer = Trainer(loss, ae.parameters(), len(learned), stage, seed=seed, name='autoencoder',
                       modules=[ae],
                       callbacks=[Plateau(held_out_error, stage.patience)] if held else [])

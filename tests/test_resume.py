@@ -8,8 +8,8 @@ from dec_tutorial.checkpoint import Checkpoint, job_key
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC
 from dec_tutorial.methods import METHODS, Recipe
-from dec_tutorial.sae import AutoEncoder
-from dec_tutorial.training import Callback, Stage, Trainer
+from dec_tutorial.sae import AutoEncoder, Plateau, finetune
+from dec_tutorial.training import Callback, Rows, Stage, Trainer
 
 tiny = Recipe('tiny', pretrain=Stage(30, lr=.1, dropout=.2), finetune=Stage(60, lr=.3, average=.8),
               cluster=Stage(60, lr=.05, reset_momentum=True), dims=(24, 6), init='uniform',
@@ -97,6 +97,27 @@ def on_a_full_disk(path): # a limit on the size of files does the same
     ck.once('small', lambda: torch.ones(10))
     with pytest.warns(UserWarning, match='goes on from the save before it'):
         ck.once('large', lambda: torch.ones(1_000_000))
+
+class TestPlateau:
+    "A run whose end the data choose"
+    def train(self, path=None):
+        ae = AutoEncoder(20, (24, 6), init='xavier', seed=0)
+        stage = Stage(5000, optimizer='adam', lr=.01, decay=.5, patience=1, batch_size=64)
+        return finetune(ae, Rows(points), stage, ck=Checkpoint(path))
+
+    @pytest.mark.parametrize('late', [False, True]) # before and after the rate begins to fall
+    def test_goes_on_as_if_nothing_had_happened(self, tmp_path, monkeypatch, late):
+        whole, look = self.train(), Plateau.after_batch
+        assert whole.callbacks[0].end == whole.n_iter == whole.t < 5000
+        def stop(self, trainer):
+            look(self, trainer)
+            if bool(self.end) == late and trainer.t % 100 == 50: raise KeyboardInterrupt
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Plateau, 'after_batch', stop)
+            self.train(tmp_path/'ck')
+        again = self.train(tmp_path/'ck')
+        assert again.t == whole.t and again.history == whole.history
+        assert all(map(torch.equal, again.params, whole.params))
 
 class TestJob:
     "What makes two runs the same job"

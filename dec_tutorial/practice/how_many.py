@@ -16,6 +16,7 @@ from sklearn.cluster import KMeans
 from ..data import DecError
 from ..inside.reading import check_x, on_disk, thinned
 from ..checkpoint import Checkpoint
+from ..training import Diverged
 from ..evaluation import contingency, generalizability
 from .own_data import agreement
 
@@ -176,7 +177,7 @@ def _judge(found, k):
                                      f"(agreement {found['same_as_kmeans']:.2f})")
     if found['filled'] > .55:
         return 'unsure', 'k-means finds clusters with gaps between them, these have none; try it'
-    return 'believe', (f"half of the points gives the same clusters (agreement "
+    return 'believe', (f"half of the points gives much the same clusters (agreement "
                        f"{found['agreement']:.2f}), and there are gaps between them")
 
 # %% ../../nbs/33_how_many.ipynb #verd0008
@@ -195,7 +196,8 @@ def verdict(
                                  autoencoder=None, callbacks=None, checkpoint=None)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        again = twin.fit(x[half]).labels_
+        try: again = twin.fit(x[half]).labels_
+        except Diverged: again = np.zeros(len(labels[half]))   # no second fit is worth the first
     if sparse.issparse(x): x = x.toarray()
     if kmeans is None: kmeans = KMeans(dec.n_clusters_, n_init=5, random_state=0).fit(x).labels_
     else: kmeans = kmeans[pick]
