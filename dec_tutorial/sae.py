@@ -165,9 +165,13 @@ def finetune(
         x = rows[learned[b]]
         if augment: x = augment(x)
         return reconstruction_loss(x, ae(x), factor)
+    callbacks = []
+    if held:                                               # 99 % of the variance is enough, too
+        enough = .01*watched.var(0, correction=0).mean().item()
+        callbacks = [Plateau(held_out_error, stage.patience, enough=enough)]
     trainer = Trainer(loss, ae.parameters(), len(learned), stage, seed=seed, name='autoencoder',
                       modules=[ae],
-                      callbacks=[Plateau(held_out_error, stage.patience)] if held else [])
+                      callbacks=callbacks)
     return (ck or Checkpoint()).run('autoencoder', trainer)
 
 # %% ../nbs/02_sae.ipynb #f700c228
@@ -199,6 +203,7 @@ class Plateau(Callback):
         patience:int, # looks without progress before the fall begins
         every:int=100, # mini-batches between two looks
         progress:float=.01, # what counts as progress, as a share of the best error so far
+        enough:float=0., # an error so small that the fall may begin at once
     ):
         store_attr()
         self.best, self.waited, self.end, self.errors = math.inf, 0, None, []
@@ -211,7 +216,7 @@ class Plateau(Callback):
         if self.end: return
         if error < (1 - self.progress)*self.best: self.best, self.waited = error, 0
         else: self.waited += 1
-        if self.waited == self.patience:
+        if self.waited == self.patience or error <= self.enough:
             self.end = min(trainer.n_iter, math.ceil(trainer.t/(1 - trainer.stage.decay)))
             trainer.n_iter = self.end
     def state_dict(self):

@@ -19,7 +19,7 @@ settings = config['DEFAULT']
 # Importing torch takes seconds and these tests start a hundred processes, so they are forked from
 # one that has it already
 forks = multiprocessing.get_context('forkserver')
-forks.set_forkserver_preload(['dec_tutorial.command_line', 'torch._dynamo',
+forks.set_forkserver_preload(['dec_tutorial.fitting', 'torch._dynamo',
                               'matplotlib.backends.backend_agg', 'nbdev.test'])
 
 def pytest_collection_modifyitems(items): # what takes longest first, so that nobody waits at the end

@@ -4,8 +4,9 @@ from html.parser import HTMLParser
 import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest, torch
 from scipy import sparse
 from conftest import files, make_blobs, script
-from dec_tutorial import command_line
-from dec_tutorial.command_line import dec_fit, dec_predict, run_fit
+from dec_tutorial import fitting
+from dec_tutorial.command_line import dec_fit, dec_predict
+from dec_tutorial.fitting import run_fit
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.dec import DEC
 from dec_tutorial.evaluation import flat
@@ -261,14 +262,14 @@ class TestFolder:
 
     def test_another_version_begins_anew(self, here, monkeypatch):
         ds = Dataset('p', *make_blobs(60))
-        monkeypatch.setattr(command_line.Checkpoint, 'clear', lambda ck: None)   # as if killed
+        monkeypatch.setattr(fitting.Checkpoint, 'clear', lambda ck: None)   # as if killed
         for version in ('1', '2', '2'):
-            monkeypatch.setattr(command_line, '__version__', version)
+            monkeypatch.setattr(fitting, '__version__', version)
             run_fit(ds, here/'o', **brief)
         assert len([*(here/'o').glob('.checkpoint-*.pt')]) == 2
 
     def test_a_picture_that_fails_costs_nothing_else(self, here, monkeypatch):
-        monkeypatch.setattr(command_line, 'show_confidence', lambda q: 1/0)
+        monkeypatch.setattr(fitting, 'show_confidence', lambda q: 1/0)
         before = dict(plt.rcParams), plt.get_fignums()
         with pytest.warns(UserWarning, match='confidence.png could not be drawn .ZeroDivisionError'):
             dec_fit('blobs.npz', out='o', **brief)
@@ -365,4 +366,4 @@ class TestErrors:
 
 def no_memory():
     def run_fit(*_, **__): raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-    command_line.run_fit = run_fit
+    fitting.run_fit = run_fit

@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 from conftest import make_blobs
 from dec_tutorial import sae
 from dec_tutorial.inside import reading
-from dec_tutorial.command_line import raw_kmeans
+from dec_tutorial.fitting import raw_kmeans
 from dec_tutorial.data import load_data, scale_factor
 from dec_tutorial.dec import DEC
 from dec_tutorial.evaluation import cluster_accuracy, flat

@@ -7,15 +7,12 @@ __all__ = ['seeded', 'has_fast_bf16', 'precision', 'precision_used', 'FastLinear
            'device_of', 'evaluating', 'rollback_on_error', 'progress_bar']
 
 # %% ../../nbs/38_machine.ipynb #10f48bb9
-import copy, os, platform, re, signal, sys, tempfile, threading, typing, warnings
+import copy, os, platform, re, signal, sys, tempfile, threading
 from contextlib import ExitStack, contextmanager
-from functools import wraps
-from pathlib import Path
 import torch, torch.nn as nn, torch.nn.functional as F
-import matplotlib.pyplot as plt
-from fastcore import script
 from tqdm.auto import tqdm
-from .reading import DecError, _user_path
+from .commands import DecError
+from .reading import _user_path
 from .workers import worker
 
 # %% ../../nbs/38_machine.ipynb #895244ba
@@ -186,24 +183,6 @@ def _whole_batches(): # a list that is no longer empty once Ctrl-C was pressed
         if ours: signal.signal(signal.SIGINT, signal.default_int_handler)
     if asked: raise KeyboardInterrupt
 
-# %% ../../nbs/38_machine.ipynb #730e5f6b
-@contextmanager
-def _friendly_errors(prog):
-    "What the reader can mend is said in one sentence, without a traceback"
-    def say(message, *_, **__): print(f'{prog}: {message}', file=sys.stderr)
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = say
-            yield
-    except DecError as e: sys.exit(f'{prog}: {e}')
-    except (MemoryError, RuntimeError) as e:
-        if isinstance(e, RuntimeError) and 'memory' not in str(e): raise
-        sys.exit(f'{prog}: there is not enough memory for this; use fewer points or features')
-    except KeyboardInterrupt:
-        sys.exit(f'\n{prog}: stopped; give the same command again to go on')
-    except BrokenPipeError:                                      # whoever read, `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
 # %% ../../nbs/38_machine.ipynb #c0n501e2
 def _out_folder(out):
     try:
@@ -214,27 +193,3 @@ def _out_folder(out):
         raise DecError(f"cannot write to {out}: {e.strerror or e}; name another folder with "
                        f"--out") from e
     return out
-
-# %% ../../nbs/38_machine.ipynb #c0mmand1
-def _arg(help, type=str, **kw): # what to write behind a parameter, for fastcore 1 and 2 alike
-    if hasattr(script, 'Param'): return script.Param(help, type, **kw)
-    return typing.Annotated[type, help, kw]
-
-def _underscored(word): # --n-clusters is --n_clusters
-    name, eq, value = word.partition('=')
-    return name[:2] + name[2:].replace('-', '_') + eq + value if word.startswith('--') else word
-
-def _command(func):
-    "Started by its name, `func` reads the command line, and errors are sentences"
-    @wraps(func)
-    def run(*args, **kw):
-        if args or kw or Path(sys.argv[0]).stem != func.__name__: return func(*args, **kw)
-        parser = script.anno_parser(func, prog=func.__name__)
-        given = vars(parser.parse_args([*map(_underscored, sys.argv[1:])]))
-        if hasattr(sys.stdout, 'reconfigure'):               # a terminal without λ prints \u03bb
-            sys.stdout.reconfigure(errors='backslashreplace')
-        plt.switch_backend('agg')
-        with _friendly_errors(func.__name__):
-            func(**{name: v for name, v in given.items() if name not in ('pdb', 'xtra')})
-            sys.stdout.flush()
-    return run

@@ -22,7 +22,8 @@ from ..inside.reading import _user_path, atomic_path
 from ..methods import get_recipe
 from ..checkpoint import job_key
 from ..records import mean_sd, text_table
-from ..inside.machine import _arg, _command, _out_folder
+from ..inside.commands import _arg, _command
+from ..inside.machine import _out_folder
 from . import ablations, combining, compare, figures, tables
 from .tables import (PAPER, QUICK, R_MIN, Cells, Lab, as_table, of_recipe,
                                        pivot, run_all, side_by_side)

@@ -192,8 +192,11 @@ def verdict(
     pick = np.random.default_rng(0).permutation(x.shape[0])[:most]
     x, labels = x[pick], dec.labels_[pick]
     half = slice(0, max(dec.n_clusters_, len(pick)//2))
-    twin = clone(dec).set_params(random_state=(dec.seed_ + 1) % 2**32, recipe='quick',
-                                 autoencoder=None, callbacks=None, checkpoint=None)
+    settings = dict(recipe='quick', autoencoder=None, callbacks=None, checkpoint=None,
+                    random_state=(dec.seed_ + 1) % 2**32, max_iter=max(1, dec.n_iter_//2))
+    if 'autoencoder' in dec.history_:                   # half of the points need half the batches
+        settings['ae_iter'] = max(1, dec.history_['autoencoder'][-1][0]//2)
+    twin = clone(dec).set_params(**settings)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         try: again = twin.fit(x[half]).labels_

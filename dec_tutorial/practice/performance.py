@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np, pandas as pd, torch
 from sklearn.datasets import load_digits, load_iris, make_blobs
 from ..inside.reading import _user_path
-from ..inside.machine import (_command, _out_folder, pick_device, precision,
-                                         precision_used)
+from ..inside.commands import _command
+from ..inside.machine import _out_folder, pick_device, precision, precision_used
 from ..training import Rows, Stage, apply_chunked
 from ..sae import AutoEncoder, finetune
 from ..soft_assignment import ClusterLayer
