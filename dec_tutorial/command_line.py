@@ -6,7 +6,7 @@
 __all__ = ['dec_fit', 'dec_predict']
 
 # %% ../nbs/09_command_line.ipynb #clx00001
-import argparse
+import argparse, sys
 from .inside.commands import _arg, _command
 
 # %% ../nbs/09_command_line.ipynb #clx00002
@@ -43,7 +43,8 @@ def dec_fit(
     precision:str='auto', # auto, float32 or bf16
 ):
     "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
-    from dec_tutorial.fitting import fit_and_report         # with PyTorch, which takes seconds
+    if sys.stderr.isatty(): print('loading PyTorch …', end='\r', file=sys.stderr)
+    from dec_tutorial.fitting import fit_and_report         # takes seconds
     fit_and_report(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
                    root=root, no_download=no_download, update_interval=update_interval,
                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,

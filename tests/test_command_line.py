@@ -16,7 +16,7 @@ words = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10, '--dims', '
 schema = ('experiment dataset n method acc nmi ari recipe seed iterations stop_reason '
           'reconstruction params seconds device precision command versions date'.split())
 columns = [f'c{j}' for j in range(16)]
-rows = ['k-means', 'AE+k-means', 'DEC']
+rows = ['k-means', 'spectral', 'AE+k-means', 'DEC']
 
 def records_of(folder): return json.loads((folder/'record.json').read_text())
 def clusters_of(path): return pd.read_csv(path)['cluster'].tolist()

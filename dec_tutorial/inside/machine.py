@@ -159,9 +159,9 @@ def rollback_on_error(*nets):
 def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(3): M_MMAP_THRESHOLD
 
 # %% ../../nbs/38_machine.ipynb #9d380361
-def progress_bar(total, done=0, name=''):
+def progress_bar(total, done=0, name='', unit='batch'):
     "tqdm with time left; silent when `IN_TEST` or tqdm's own `TQDM_DISABLE` is set"
-    bar = dict(total=total, initial=done, desc=name, unit='batch', leave=False)
+    bar = dict(total=total, initial=done, desc=name, unit=unit, leave=False)
     if os.environ.get('IN_TEST') or worker()[0]: bar['disable'] = True
     live = sys.stderr.isatty() or 'ipykernel' in sys.modules
     return tqdm(**bar, mininterval=.5 if live else 60)

@@ -201,7 +201,7 @@ def verdict(
         warnings.simplefilter('ignore')
         try: again = twin.fit(x[half]).labels_
         except Diverged: again = np.zeros(len(labels[half]))   # no second fit is worth the first
-    if sparse.issparse(x): x = x.toarray()
+    x = (x.toarray() if sparse.issparse(x) else x)*dec.scale_
     if kmeans is None: kmeans = KMeans(dec.n_clusters_, n_init=5, random_state=0).fit(x).labels_
     else: kmeans = kmeans[pick]
     found = dict(agreement=agreement([labels[half], again]), clusters=len(np.unique(dec.labels_)),
