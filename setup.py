@@ -14,7 +14,7 @@ setup(
     description=c['description'], keywords=c['keywords'], license='Apache-2.0', url=c['git_url'],
     long_description=(here/'README.md').read_text(encoding='utf-8'), long_description_content_type='text/markdown',
     packages=find_packages(include=[c['lib_path'], c['lib_path'] + '.*']), include_package_data=True,
-    package_data={c['lib_path']: ['py.typed', '*.pyi', 'results/*.json', 'templates/*.jinja']},
+    package_data={c['lib_path']: ['py.typed', '*.pyi', 'results/*.json', 'templates/*']},
     python_requires=f">={c['min_python']}", install_requires=c['requirements'].split(),
     extras_require={'dev': c['dev_requirements'].split(), 'peers': c['peer_requirements'].split(), 'stl10': c['stl10_requirements'].split()},
     classifiers=['Development Status :: 3 - Alpha', 'Intended Audience :: Developers', 'Intended Audience :: Education', 'Intended Audience :: Science/Research',

@@ -56,17 +56,17 @@ def run_fit(
             curve = k_curve(dec, ds.x, checkpoint=ck.within('number of clusters'))
             dec.set_params(n_clusters=choose_k(curve))
         searched = time.perf_counter() - began                           # after a kill: of the rest
-        raw = partial(raw_kmeans, ds.x, dec.n_clusters, seed=dec.random_state)
-        raw = ck.once('raw k-means', partial(first_only, raw))
-        graph = partial(raw_spectral, ds.x, dec.n_clusters, seed=dec.random_state)
-        graph = ck.once('spectral', partial(first_only, graph))
+        def on_points(cut):
+            return first_only(partial(cut, ds.x, dec.n_clusters, seed=dec.random_state))
+        raw = ck.once('raw k-means', partial(on_points, raw_kmeans))
+        graph = ck.once('spectral', partial(on_points, raw_spectral))
         _fit(dec, ds, ck)
         told = None if worker()[1] > 1 else ck.once(                 # its second fit is for one
             'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy()))
     if not first: return dec, [], None
-    given = dict(n_clusters=n_clusters, **settings)
-    for name in ('recipe', 'device', 'precision'): given.pop(name, None)
-    given = {name: v for name, v in given.items() if v is not None}
+    elsewhere = 'recipe', 'device', 'precision'                        # in fields of their own
+    given = {name: v for name, v in dict(n_clusters=n_clusters, **settings).items()
+             if v is not None and name not in elsewhere}
     records = _records(ds, dec, raw, graph, searched=searched, params=given, command=command)
     if told: records[-1]['measured'] = {**records[-1].get('measured', {}), 'verdict': told}
     table = _table(records, dec, ds.x)
