@@ -67,8 +67,8 @@ def run_fit(
     elsewhere = 'recipe', 'device', 'precision'                        # in fields of their own
     given = {name: v for name, v in dict(n_clusters=n_clusters, **settings).items()
              if v is not None and name not in elsewhere}
-    records = _records(ds, dec, raw, graph, searched=searched, params=given, command=command)
-    if told: records[-1]['measured'] = {**records[-1].get('measured', {}), 'verdict': told}
+    records = _records(ds, dec, raw, graph, searched=searched, told=told, params=given,
+                       command=command)
     table = _table(records, dec, ds.x)
     _write_all(out, ds, dec, records, table=table, curve=curve)
     ck.clear()
@@ -140,7 +140,7 @@ def raw_spectral(
                 seconds=time.perf_counter() - began)
 
 # %% ../nbs/43_fitting.ipynb #e4f94c75
-def _records(ds, dec, raw, graph, searched, **common):
+def _records(ds, dec, raw, graph, *, searched, told, **common):
     "The rows as records; the seconds of a row are those of everything it needs"
     device = pick_device(dec.device)
     common.update(recipe=dec.recipe_.name, seed=dec.seed_,
@@ -162,6 +162,7 @@ def _records(ds, dec, raw, graph, searched, **common):
                    reconstruction=dec.reconstruction_)
     deep = record(dec.method_.name, dec.labels_, seconds + dec.seconds_['clusters'],
                   iterations=dec.n_iter_, stop_reason=dec.stop_reason_)
+    if told: deep['measured'] = dict(verdict=told)
     return [*before, codes, deep]
 
 def _table(records, dec, x):
