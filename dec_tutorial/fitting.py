@@ -64,10 +64,8 @@ def run_fit(
         told = None if worker()[1] > 1 else ck.once(                 # its second fit is for one
             'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy()))
     if not first: return dec, [], None
-    elsewhere = 'recipe', 'device', 'precision'                        # in fields of their own
-    given = {name: v for name, v in dict(n_clusters=n_clusters, **settings).items()
-             if v is not None and name not in elsewhere}
-    records = _records(ds, dec, raw, graph, searched=searched, told=told, params=given,
+    params = _given(n_clusters=n_clusters, **settings)
+    records = _records(ds, dec, raw, graph, searched=searched, told=told, params=params,
                        command=command)
     table = _table(records, dec, ds.x)
     _write_all(out, ds, dec, records, table=table, curve=curve)
@@ -88,6 +86,10 @@ def _estimator(ds, n_clusters, method, **settings):
     dec._check_points(ds.x, ds.x, known)
     scale_factor(ds.x, recipe.scale)
     return dec, recipe
+
+def _given(**settings): # but what has a field of its own in a record
+    return {name: v for name, v in settings.items()
+            if v is not None and name not in ('recipe', 'device', 'precision')}
 
 def _timed_verdict(dec, x, kmeans):
     began = time.perf_counter()
