@@ -7,8 +7,7 @@ __all__ = ['PLAIN', 'START', 'PARTS', 'TARGET', 'KERNEL', 'WIDTHS', 'RULE', 'ABL
            'variant_runs', 'untrained', 'widened', 'random_start', 'minibatch_start', 'whole_times', 'layers_first',
            'tenth', 'keep_reconstruction', 'FrozenCodes', 'power_target', 'batch_target_loss', 'every_batch',
            'every_epoch', 'code_of', 'input_times', 'start_pull', 'longer', 'by_hand', 'Lloyd', 'against',
-           'variant_rows', 'show_forest', 'width_rows', 'show_widths', 'gmm_start', 'normalised_cut', 'graph_start',
-           'strays', 'start_rows', 'show_starts']
+           'variant_rows', 'show_forest', 'gmm_start', 'normalised_cut', 'graph_start', 'strays']
 
 # %% ../../nbs/14_ablations.ipynb #3177adca
 import math
@@ -32,8 +31,8 @@ from ..dec import DEC
 from ..methods import METHODS, Method
 from ..kl import dec_loss, kl_gradients, kl_loss
 from ..evaluation import _panels, cluster_accuracy
-from ..records import mean_sd, star
-from .tables import Lab, as_table, kl_phase, outcome, seeds_and_mean
+from ..records import mean_sd
+from .tables import Lab, as_table, kl_phase, outcome
 
 # %% ../../nbs/14_ablations.ipynb #c714ffca
 PLAIN = METHODS['DEC']
@@ -317,32 +316,6 @@ def show_forest(records:list):
                    loc='outside upper center')
     return fig
 
-# %% ../../nbs/14_ablations.ipynb #87375211
-def width_rows(records:list)->list: # of WIDTHS; a row for each data set and factor
-    "What a factor on the codes does to the KL phase, mean over seeds"
-    runs = as_table(records)
-    return [{'data': d, 'change': change, 'width of the codes': f'{mine.width.mean():.2g}',
-             'pull at the start': f'{mine.pull.mean():.2g}', 'k-means': mean_sd(mine.start_acc),
-             'adds': mean_sd(mine.acc - mine.start_acc), 'batches': f'{mine.iterations.mean():.0f}',
-             'seeds': len(mine)}
-            for (d, _, change), mine in runs.groupby(['dataset', 'c', 'method'])]
-
-def show_widths(records:list): # of WIDTHS
-    "What the KL phase adds to the accuracy of k-means, and what drives it, over the codes' width"
-    fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.8), layout='constrained')
-    for i, (d, mine) in enumerate(as_table(records).groupby('dataset', sort=False)):
-        at, added = mine.groupby('c').width.transform('mean'), 100*(mine.acc - mine.start_acc)
-        seeds_and_mean(axs[0], at, added, color=f'C{i}', label=d)
-        seeds_and_mean(axs[1], at, mine.pull, color=f'C{i}', label=d)
-    axs[0].axhline(0, color='.7', lw=1)
-    ticks = (.1, .3, 1, 3, 10, 30)
-    for ax, name in zip(axs, ('points of ACC added to k-means', 'mean of Σ |p − q| at the start')):
-        ax.set(xscale='log', xlabel='width of the codes', ylabel=name, xticks=ticks,
-               xticklabels=ticks)
-        ax.minorticks_off()
-    axs[0].legend()
-    return fig
-
 # %% ../../nbs/14_ablations.ipynb #1ca1c02b
 def gmm_start(z, k, n_init, seed):
     "A mixture of Gaussians with full covariances; the one of `n_init` with the best likelihood"
@@ -385,32 +358,3 @@ def _strays(dec): return dict(strays=strays(dec))
 STARTS = (Variant('start', 'DEC', measured=_strays),
           Variant('start', 'mixture', replace(PLAIN, start=gmm_start), measured=_strays),
           Variant('start', 'graph', replace(PLAIN, start=graph_start), measured=_strays))
-
-# %% ../../nbs/14_ablations.ipynb #b7450a1d
-def start_rows(records:list)->list: # of STARTS; rows for each data set, one for each start
-    "Three starts on the same codes, before and after the KL phase: mean ± sd over seeds"
-    rows, by_start = [], as_table(records).groupby(['dataset', 'method'], sort=False)
-    acc = {start: runs.set_index('seed').acc for start, runs in by_start}
-    for (d, m), runs in by_start:
-        gap = (acc[d, m] - acc[d, 'DEC']).dropna()
-        rows.append({'data': d, 'start': 'k-means' if m == 'DEC' else m,
-                     'before': mean_sd(runs.start_acc), 'strays': mean_sd(runs.strays),
-                     'after the KL phase': mean_sd(runs.acc),
-                     'KL adds': mean_sd(runs.acc - runs.start_acc),
-                     "after, beside DEC's": '' if m == 'DEC' else mean_sd(gap) + star(gap),
-                     'seeds': len(runs)})
-    return rows
-
-# %% ../../nbs/14_ablations.ipynb #3323eab9
-def show_starts(records:list): # of STARTS
-    "Accuracy before the KL phase and after it, from three starts; a line a seed"
-    data, names = (list(dict.fromkeys(r[k] for r in records)) for k in ('dataset', 'method'))
-    fig, axs = _panels(len(data), 2.3, 2.8, names=.5, layout='constrained')
-    for (d, m), runs in as_table(records).groupby(['dataset', 'method'], sort=False):
-        i, ax = names.index(m), axs[data.index(d)]
-        began_and_ended = 100*runs[['start_acc', 'acc']].T
-        ax.plot([i - .25, i + .25], began_and_ended, '.-', lw=1, color=f'C{i}')
-        ax.set(title=d, xlim=(-.6, len(names) - .4), xticks=range(len(names)),
-               xticklabels=[n.replace('DEC', 'k-means') for n in names])
-    fig.supylabel('ACC before → after the KL phase', fontsize=10)
-    return fig

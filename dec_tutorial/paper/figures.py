@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AT', 'READINGS', 'KS', 'LONG', 'watched', 'purities', 'fig3', 'fig3_rows', 'show_fig3', 'pulls', 'in_tenths',
            'start_pulls', 'fig4', 'fig4_rows', 'show_fig4', 'fig5', 'fig5_rows', 'show_fig5', 'two_parts', 'fig6',
-           'steepest_drop', 'fig6_rows', 'show_fig6', 'Generalizes', 'overfit', 'overfit_rows', 'show_overfit']
+           'steepest_drop', 'fig6_rows', 'show_fig6', 'Generalizes', 'overfit', 'overfit_rows']
 
 # %% ../../nbs/12_figures.ipynb #4d5d8727
 import json
@@ -276,19 +276,3 @@ def overfit_rows(records:list)->list: # a row for each k
     three = (0, len(batch)//2, -1)
     return [dict(k=k) | {f'G after {batch[i]} batches': mean_sd(G[:, i], 3, 1) for i in three}
             | dict(seeds=len(G)) for k, G in _paths(records).items()]
-
-def show_overfit(records:list):
-    "G over mini-batches for each k, and over k after three lengths; means of the seeds"
-    batch = records[0]['measured']['batch']
-    mean = pd.DataFrame({k: G.mean(0) for k, G in _paths(records).items()}, index=batch)
-    fig, axs = plt.subplots(1, 2, figsize=(7.5, 2.8), layout='constrained', sharey=True)
-    for j, k in enumerate(mean):
-        axs[0].plot(mean[k], color=plt.cm.viridis(j/len(mean.columns)), label=f'$k$ = {k}')
-    for t, ls in zip((batch[0], batch[len(batch)//2], batch[-1]), (':', '--', '-')):
-        axs[1].plot(mean.loc[t], color='C0', ls=ls, marker='o', ms=4, label=f'after {t} batches')
-    axs[1].plot(KS, PAPER['fig6']['G'], color='.6', label='paper, MNIST')
-    axs[0].set(xlabel='mini-batches', ylabel='G')
-    axs[1].set(xlabel='clusters $k$', xticks=mean.columns)
-    axs[0].legend(fontsize=8)
-    axs[1].legend(fontsize=8, loc='upper center', bbox_to_anchor=(.55, .93), ncols=2)
-    return fig
