@@ -121,11 +121,10 @@ def show_top(
     x:np.ndarray, # points, (n, d)
     q:np.ndarray, # soft assignment, (n, k)
     image_shape:tuple, # of one row
-    m:int=10, # points a cluster
 ):
-    "A row of pictures for each cluster: its surest points"
-    top = top_points(q, m)
-    fig, axs = plt.subplots(*top.shape, figsize=(.45*m + .8, .45*len(top)), squeeze=False)
+    "A row of pictures for each cluster: its ten surest points"
+    top = top_points(q)
+    fig, axs = plt.subplots(*top.shape, figsize=(5.3, .45*len(top)), squeeze=False)
     for j, (row, idx) in enumerate(zip(axs, top)):
         for ax, i in zip(row, idx):
             ax.imshow(as_image(x[i], image_shape))
