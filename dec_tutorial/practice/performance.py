@@ -47,7 +47,7 @@ def products(
 def in_turn(
     funcs:dict, # name -> function
     n:int=200, # rounds
-    warm:int=5, # rounds before, not counted
+    warm:int=2, # rounds before, not counted
 )->dict: # name -> median milliseconds
     "Run functions alternately and take the median time of each"
     times = {name: [] for name in funcs}
