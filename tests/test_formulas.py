@@ -98,9 +98,6 @@ def test_an_empty_cluster_stays_finite(left):
     assert p.isfinite().all() and p[:, 2].max() <= left
     torch.testing.assert_close(p, target_distribution(q.double()).float(), rtol=1e-5, atol=1e-40)
 
-def test_target_refuses_a_vector():
-    with pytest.raises(DecError, match='q must be a matrix'): target_distribution(torch.ones(3)/3)
-
 # --- equations 2, 4, 5 ---
 
 def test_kl_loss_is_scipys_entropy():
