@@ -291,7 +291,9 @@ class TestWorkers:
 
     @pytest.mark.slow
     def test_under_torchrun(self, tmp_path):
-        (tmp_path/'job.py').write_text('from test_resume import worker_fits\nworker_fits()\n')
+        # a second fit in the same program, too
+        (tmp_path/'job.py').write_text('from test_resume import worker_fits\n'
+                                       'worker_fits()\nworker_fits()\n')
         path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
         r = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone',
                             '--nproc_per_node=2', 'job.py'], cwd=tmp_path, text=True,

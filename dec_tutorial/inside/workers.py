@@ -6,7 +6,7 @@
 __all__ = ['worker', 'workers', 'first_only', 'alike']
 
 # %% ../../nbs/32_scaling_out.ipynb #84d305d2
-import gc, os
+import atexit, gc, os
 from datetime import timedelta
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,16 +31,21 @@ def _meet(device):
     gpu = torch.device(device).type == 'cuda'
     if gpu: torch.cuda.set_device(device)                        # NCCL's own messages go there, too
     patience = dict(timeout=timedelta(days=7)) if 'TORCHELASTIC_RUN_ID' in os.environ else {}
+    atexit.register(_part)
     try: dist.init_process_group('nccl' if gpu else 'gloo', **patience)
     except ValueError as e:
         raise DecError(f"RANK and WORLD_SIZE are set here, but the workers cannot meet ({e}); "
                        f"start them with torchrun, or unset both") from e
 
+def _part(): # at the end of the program: a second meeting would find addresses of the first
+    gc.collect()                     # DistributedDataParallel stands in cycles, and holds the group
+    if dist.is_initialized(): dist.destroy_process_group()
+
 @contextmanager
 def workers(device='cpu'): # where they talk through gloo; on a GPU through NCCL
     "Join the processes that `torchrun` started, for a block; without `torchrun`, nothing happens"
     several = 'RANK' in os.environ and int(os.environ.get('WORLD_SIZE', 1)) > 1
-    there = dist.is_available() and dist.is_initialized()       # by the caller, who also ends it
+    there = dist.is_available() and dist.is_initialized()       # by the caller, or an earlier fit
     if _joined.get() or not (several or there):
         yield
         return
@@ -51,10 +56,7 @@ def workers(device='cpu'): # where they talk through gloo; on a GPU through NCCL
         if not isinstance(e, dist.DistError) and 'gloo' not in str(e): raise
         raise DecError("another worker stopped, so this one cannot go on; what was done is in the "
                        "checkpoint, and the same torchrun command takes it up") from e
-    finally:
-        _joined.set(False)
-        if not there: dist.destroy_process_group()
-        gc.collect()                 # DistributedDataParallel stands in cycles, and holds the group
+    finally: _joined.set(False)
 
 # %% ../../nbs/32_scaling_out.ipynb #97d5f87b
 def first_only(func): # () -> anything that can be pickled

@@ -47,7 +47,7 @@ def products(
 def in_turn(
     funcs:dict, # name -> function
     n:int=200, # rounds
-    warm:int=5, # rounds before, not counted
+    warm:int=2, # rounds before, not counted
 )->dict: # name -> median milliseconds
     "Run functions alternately and take the median time of each"
     times = {name: [] for name in funcs}
@@ -111,7 +111,7 @@ def bench(
     device:str='auto',
 )->list: # of the rows of `race`
     "Time the parts of DEC next to the bare matrix products they are made of"
-    device, rounds, n = pick_device(device), 20 if quick else 200, 4096 if quick else 70_000
+    device, rounds, n = pick_device(device), 5 if quick else 200, 2048 if quick else 70_000
     auto, few = precision_used('auto', device), max(3, rounds//20)
     like = dict(dtype=torch.bfloat16 if auto == 'bf16' else torch.float32, device=device)
     x = np.random.default_rng(0).random((n, DIMS[0]), dtype=np.float32)
