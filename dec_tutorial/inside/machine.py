@@ -214,7 +214,7 @@ def _around(trainer): # a function to call between two batches
             if asked: raise KeyboardInterrupt
         try: yield between_batches
         except KeyboardInterrupt:
-            whole = trainer.event in ('before_fit', 'after_batch')       # the last thing that was told
+            whole = trainer.event in ('before_fit', 'after_batch')       # the last that was told
             if whole and len(asked) < 2: trainer.tell('on_interrupt')
             raise
 
