@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.decomposition import PCA
 from ..data import DecError, as_image
 from ..inside.machine import precision
+from ..inside.workers import worker
 from ..training import Callback, Rows, apply_chunked
 from ..evaluation import dots, flat, show_changes
 
