@@ -2,6 +2,7 @@
 import ast, json, os, re, shutil, subprocess, sys, tarfile, zipfile
 import numpy as np, pytest
 from conftest import make_blobs, root, script, settings
+from dec_tutorial.data import schematic
 from dec_tutorial.records import make_record, read_records
 
 def text(name): return (root/name).read_text(encoding='utf-8')
@@ -37,6 +38,9 @@ class TestMadeFromTheNotebooks:
         assert (copy/'README.md').read_text(encoding='utf-8') == text('README.md'), 'run .ci/readme'
 
 class TestReadme:
+    def test_its_map_is_that_of_the_walk(self):
+        assert text('nbs/images/dec.svg') == schematic()
+
     def test_links_lead_somewhere(self):
         links = re.findall(r'\]\(([^)#:]+)[)#]', text('README.md'))
         assert links and [l for l in links if not (root/l).exists()] == []
