@@ -24,10 +24,10 @@ from .checkpoint import Checkpoint, job_key
 from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
-from .evaluation import (flat, show_confidence, show_contingency, show_flat, show_top,
-                                     show_training)
+from .evaluation import show_confidence, show_contingency, show_top
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
-from .practice.seeing import Journey, moving_map, render
+from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
+                                          show_training)
 from .paper.tables import add_beginning, trained_apart
 from .records import make_record, read_records, text_table, write_records
 

@@ -9,7 +9,7 @@ from dec_tutorial.command_line import dec_fit, dec_predict
 from dec_tutorial.fitting import run_fit
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.dec import DEC
-from dec_tutorial.evaluation import flat
+from dec_tutorial.practice.seeing import flat
 
 brief = dict(ae_iter=30, max_iter=30, update_interval=10, dims=(32, 8))
 words = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10, '--dims', '32,8')

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from conftest import make_blobs
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC
-from dec_tutorial.evaluation import Snapshots, show_training
+from dec_tutorial.practice.seeing import Snapshots, show_training
 from dec_tutorial.family.images import for_pictures
 from dec_tutorial.kl import dec_loss
 from dec_tutorial.methods import METHODS, Method, get_recipe

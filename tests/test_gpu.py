@@ -7,7 +7,7 @@ from scipy import sparse
 from torch.utils import backend_registration
 from dec_tutorial import training
 from dec_tutorial.dec import DEC
-from dec_tutorial.evaluation import Snapshots
+from dec_tutorial.practice.seeing import Snapshots
 from dec_tutorial.family.images import for_pictures
 from dec_tutorial.methods import METHODS, Recipe
 from dec_tutorial.sae import behind_pca

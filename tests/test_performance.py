@@ -10,7 +10,8 @@ from dec_tutorial.inside import reading
 from dec_tutorial.fitting import raw_kmeans
 from dec_tutorial.data import load_data, scale_factor
 from dec_tutorial.dec import DEC
-from dec_tutorial.evaluation import cluster_accuracy, flat
+from dec_tutorial.evaluation import cluster_accuracy
+from dec_tutorial.practice.seeing import flat
 from dec_tutorial.inside.machine import has_fast_bf16
 from dec_tutorial.inside.reading import on_disk
 from dec_tutorial.methods import Recipe

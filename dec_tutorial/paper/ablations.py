@@ -30,7 +30,8 @@ from ..target_distribution import one_hot_target, target_distribution
 from ..dec import DEC
 from ..methods import METHODS, Method
 from ..kl import dec_loss, kl_gradients, kl_loss
-from ..evaluation import _panels, cluster_accuracy
+from ..evaluation import cluster_accuracy
+from ..practice.seeing import _panels
 from ..records import mean_sd
 from .tables import Lab, as_table, kl_phase, outcome
 

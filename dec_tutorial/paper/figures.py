@@ -20,8 +20,8 @@ from ..data import Dataset, DecError, as_image
 from ..inside.reading import atomic_path
 from ..methods import METHODS
 from ..kl import kl_gradients
-from ..evaluation import (Snapshots, _panels, dots, generalizability, scores,
-                                     show_top, top_points)
+from ..evaluation import generalizability, scores, show_top, top_points
+from ..practice.seeing import Snapshots, _panels, dots
 from ..records import mean_sd
 from ..soft_assignment import soft_assign
 from ..target_distribution import target_distribution

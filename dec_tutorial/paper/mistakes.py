@@ -20,7 +20,8 @@ from ..inside.machine import pick_device, precision
 from ..training import Diverged, Rows
 from ..sae import AutoEncoder, _attempt, dropout
 from ..kl import kl_loss, kmeans_start
-from ..evaluation import Snapshots, cluster_accuracy, contingency, purity
+from ..evaluation import cluster_accuracy, contingency, purity
+from ..practice.seeing import Snapshots
 from .ablations import PLAIN, Variant, batch_target_loss
 
 # %% ../../nbs/15_mistakes.ipynb #aab8db0e
