@@ -111,10 +111,11 @@ def finetune(
 )->Trainer: # fitted
     "Train the whole autoencoder end to end, without noise (paper: section 3.2)"
     learned, callbacks = torch.arange(len(rows), device=rows.device), []
-    if stage.patience and len(rows) >= 10:
+    if stage.patience:
         shuffled = BatchStream(len(rows), len(rows), seed, device=rows.device)[0]
-        held, learned = shuffled[:len(rows)//10], shuffled[len(rows)//10:]
-        callbacks = [Plateau(ae, rows[held[:2048]], stage.patience)]
+        tenth = len(rows)//10 if len(rows) >= 20 else 0     # of fewer, all are learned and watched
+        watched, learned = shuffled[:tenth or len(rows)], shuffled[tenth:]
+        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience)]
     def loss(b):
         x = rows[learned[b]]
         if augment: x = augment(x)
