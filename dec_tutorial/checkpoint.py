@@ -13,9 +13,41 @@ import joblib, numpy as np, torch
 from fastcore.basics import patch
 from scipy import sparse
 from .data import DecError
+from .inside.machine import random_state
 from .inside.reading import _user_path, atomic_path, part_files
 from .inside.workers import first_only, worker
 from .training import Callback, Trainer
+
+# %% ../nbs/36_jobs.ipynb #st4te001
+def _held(trainer): # buffers and frozen parameters: a callback may move them
+    return [v for m in trainer.modules for v in m.state_dict(keep_vars=True).values()
+            if not any(v is p for p in trainer.params)]
+
+@patch
+def state_dict(self:Trainer)->dict: # tensors, numbers and strings only
+    "Everything that the rest of the run depends on"
+    return copy.deepcopy(dict(              # a run that goes on must not change what is remembered
+        t=self.t, params=[p.detach() for p in self.params], held=[v.detach() for v in _held(self)],
+        opt=self.opt.state_dict(), total=self.total, history=self.history,
+        rng=random_state(self.device), seconds=self.seconds, stop_reason=self.stop_reason,
+        callbacks=[cb.state_dict() for cb in self.callbacks]))
+
+@patch
+def load_state_dict(self:Trainer, state:dict):
+    "Take up a run where `state_dict` left it"
+    if [set(s) for s in state['callbacks']] != [set(cb.state_dict()) for cb in self.callbacks]:
+        raise DecError(f"{self.name}: the checkpoint is of a run with other callbacks; give the "
+                       f"same ones, or delete it")
+    state = copy.deepcopy(state)
+    with torch.no_grad():
+        for p, v in zip([*self.params, *_held(self)], [*state['params'], *state['held']],
+                        strict=True): p.copy_(v)
+    self.opt.load_state_dict(state['opt'])
+    self.total.copy_(state['total'])
+    self.t, self.seconds, self.stop_reason = state['t'], state['seconds'], state['stop_reason']
+    self.rng = state['rng']
+    self.history = [tuple(h) for h in state['history']]
+    for cb, s in zip(self.callbacks, state['callbacks'], strict=True): cb.load_state_dict(s)
 
 # %% ../nbs/36_jobs.ipynb #9d4dc7b8
 class Checkpoint:

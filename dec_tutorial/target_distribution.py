@@ -8,7 +8,6 @@ __all__ = ['target_distribution', 'show_sharpening', 'row_entropy', 'one_hot_tar
 # %% ../nbs/04_target_distribution.ipynb #53181f1f
 import numpy as np, torch
 import matplotlib.pyplot as plt
-from .data import DecError
 
 # %% ../nbs/04_target_distribution.ipynb #d4d57aae
 def target_distribution(
@@ -20,9 +19,6 @@ def target_distribution(
     Squared q, divided by soft cluster size, normalised."""
     q = torch.as_tensor(q)                                                   # arrays are welcome
     if not q.is_floating_point(): q = q.float()
-    if q.ndim != 2:
-        raise DecError(f"q must be a matrix of n points by k clusters, not of shape "
-                       f"{tuple(q.shape)}")
     q = q.detach()
     f = q.sum(0) if f is None else torch.as_tensor(f)
     w = q * (q / f.clamp_min(torch.finfo(q.dtype).tiny))

@@ -10,6 +10,7 @@ promises = {'a few seconds': 15, 'half a minute': 45, 'a minute': 90, 'two minut
             'three minutes': 210, 'four minutes': 270}
 says = re.compile(r'\*About \d+ minutes to read, (.+) to run on one processor core\.')
 unseen = {'hide', 'slow', 'cuda', 'notest', 'eval', 'output', 'include'}
+unseen_code = {'hide', 'export', 'default_exp', 'eval', 'echo'}
 
 @cache
 def cells(path):
@@ -34,7 +35,20 @@ def promised(path):
 nbs = sorted((root/'nbs').glob('*.ipynb'), key=promised, reverse=True)
 notebooks = pytest.mark.parametrize('path', nbs, ids=[p.stem for p in nbs])
 walk = [p for p in nbs if p.stem[:2].isdigit()]
+ten = [p for p in walk if p.stem[0] == '0']
+the_walk = pytest.mark.parametrize('path', ten, ids=[p.stem for p in ten])
 numbered = pytest.mark.parametrize('path', walk, ids=[p.stem for p in walk])
+
+def minutes_to_read(path): # before its quiz: 180 words a minute, 25 lines of the code that is shown
+    words = lines = 0
+    for c in cells(path):
+        if c['cell_type'] == 'code':
+            if unseen_code & c['directives'].keys(): continue
+            lines += sum(bool(line.strip()) for line in c['source'].splitlines()
+                         if not line.startswith('#|'))
+        elif '## Check yourself' in c['source']: break
+        else: words += len(re.sub(r'\]\([^)]*\)|<[^>]*>', '', c['source']).split())
+    return round(words/180 + lines/25)
 
 class TestRun:
     def run(self, path, site, flags):
@@ -84,6 +98,11 @@ class TestForm:
         badge = cells(path)[1]['source']
         assert says.search(badge)
         assert all(earlier < path.name[:2] for earlier in re.findall(r'\]\((\d\d)_', badge))
+
+    @the_walk
+    def test_reading_time_is_counted(self, path):
+        said = int(re.search(r'About (\d+) minutes to read', cells(path)[1]['source'])[1])
+        assert said == minutes_to_read(path)
 
     @notebooks
     def test_is_in_the_sidebar(self, path):

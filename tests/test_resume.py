@@ -103,7 +103,8 @@ class TestPlateau:
     def train(self, path=None):
         ae = AutoEncoder(20, (24, 6), init='xavier', seed=0)
         stage = Stage(5000, optimizer='adam', lr=.01, decay=.5, patience=1, batch_size=64)
-        return finetune(ae, Rows(points), stage, ck=Checkpoint(path))
+        def resumed(trainer): return Checkpoint(path).run(trainer.name, trainer)
+        return finetune(ae, Rows(points), stage, fit=resumed)
 
     @pytest.mark.parametrize('late', [False, True]) # before and after the rate begins to fall
     def test_goes_on_as_if_nothing_had_happened(self, tmp_path, monkeypatch, late):

@@ -84,9 +84,20 @@ class _Loss(nn.Module):
 @contextmanager
 def _shared(trainer): # for a block: its loss on this worker's points, gradients the mean of all
     alone = trainer.loss_func
-    if trainer.world > 1: trainer.loss_func = DistributedDataParallel(_Loss(alone, trainer.params))
+    if worker()[1] > 1: trainer.loss_func = DistributedDataParallel(_Loss(alone, trainer.params))
     try: yield
     finally: trainer.loss_func = alone
+
+def _part_of(batch): # index batch -> this worker's equal part; the whole if there is one process
+    rank, world = worker()
+    if len(batch) % world:
+        raise DecError(f"a batch of {len(batch)} points cannot be shared by {world} workers in "
+                       f"equal parts; change batch_size or the number of workers")
+    return batch.chunk(world)[rank]
+
+def _mean_over_workers(loss)->float: # a scalar tensor, the sum of losses of this worker
+    if worker()[1] > 1: dist.all_reduce(loss)
+    return loss.item()/worker()[1]
 
 # %% ../../nbs/32_scaling_out.ipynb #e5d0d2d9
 def _gather(x, share): # the parts of all workers, each padded to share rows, on every worker

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import DecError, as_image
 from ..inside.reading import thinned
 from ..inside.machine import precision
+from ..inside.workers import worker
 from ..training import Callback, Rows, apply_chunked
 from ..kl import dec_loss
 
