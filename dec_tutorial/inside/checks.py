@@ -44,7 +44,9 @@ def is_share(v):
     "A number from 0 to 1?"
     return is_number(v) and 0 <= v <= 1
 
-def is_below_1(v): return v < 1
+def is_below_1(v):
+    "Smaller than 1?"
+    return v < 1
 
 def is_positive(v):
     "A finite number above 0?"
