@@ -145,13 +145,13 @@ def along(
 # %% ../../nbs/33_how_many.ipynb #fill0002
 def filled(
     x:np.ndarray, labels:np.ndarray, # see nearest
-    seed:int=0, # of the halves
+    divisions:int=10, # into halves; one alone would leave a small table to chance
 )->float: # 0: empty gaps; about 1: no gaps at all
     "Points half-way between neighbouring clusters, as a share of those about their means"
-    first = np.random.default_rng(seed).permutation(len(x)) % 2 == 0
     middle = ends = 0.
+    halves = [np.random.default_rng(i).permutation(len(x)) % 2 == 0 for i in range(divisions)]
     for a, b in nearest(x, labels, least=8):
-        for half in (first, ~first):
+        for half in (*halves, *np.logical_not(halves)):
             parts = along(x, labels, a, b, half=half)
             fewer = min(map(len, parts))
             for v in parts:                                   # both clusters count alike
