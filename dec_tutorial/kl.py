@@ -147,7 +147,7 @@ class Batch:
     @property
     def mu(self): return self.layer.mu                                         # centroids, (k, d_z)
     @cached_property
-    def y(self): # reconstructions, (m, d)
+    def x_hat(self): # reconstructions, (m, d)
         if self.network is None:
             raise DecError("this loss looks at reconstructions, so the decoder must be trained, "
                            "too; give the Method train_decoder=True, or fit_clusters network=")

@@ -111,7 +111,7 @@ class Method:
     augment:Callable|None=None # (m, d) -> (m, d): the autoencoder and Batch.moved see points so
     train_encoder:bool=True # False: only the centroids move
     train_centroids:bool=True # False: they stay where `start` put them
-    train_decoder:bool=False # True: for a loss that looks at reconstructions, Batch.y
+    train_decoder:bool=False # True: for a loss that looks at reconstructions, Batch.x_hat
     stage:Stage|None=None # hyper-parameters of the KL phase; None: the recipe's
     callbacks:tuple=() # functions (dec, X) -> Callback
     shareable:bool=True # by several workers? Not where a loss is more than a mean over points

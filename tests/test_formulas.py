@@ -344,7 +344,7 @@ def test_all_cannot_be_frozen():
     with pytest.raises(DecError, match='parameter is frozen'): Trainer(None, [frozen], 10, Stage(5))
 
 def test_the_decoder_can_be_trained():
-    def both(b): return dec_loss(b) + reconstruction_loss(b.x, b.y)
+    def both(b): return dec_loss(b) + reconstruction_loss(b.x, b.x_hat)
     before, after = (d.autoencoder_.decoder[-1].weight
                      for d in (variant(), variant(train_decoder=True, loss=both)))
     assert (before != after).any()

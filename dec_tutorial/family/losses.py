@@ -112,7 +112,7 @@ class Weighted:
 
 def kept(batch):
     "L_n of IDEC and others: the reconstruction error of the points (their decoder is kept)"
-    return reconstruction_loss(batch.x, batch.y)
+    return reconstruction_loss(batch.x, batch.x_hat)
 
 # %% ../../nbs/21_combining.ipynb #3019ccfe
 @dataclass(frozen=True)

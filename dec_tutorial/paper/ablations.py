@@ -135,7 +135,7 @@ def tenth(batch):
 
 def keep_reconstruction(batch):
     "Reconstruction error plus a tenth of KL(P‖Q): a first look at IDEC"
-    return reconstruction_loss(batch.x, batch.y) + tenth(batch)
+    return reconstruction_loss(batch.x, batch.x_hat) + tenth(batch)
 
 class FrozenCodes(Callback):
     "Neither encoder nor centroids: stop before the first batch"
