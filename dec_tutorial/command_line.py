@@ -26,8 +26,8 @@ def dec_fit(
     data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
               '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
               'y beside x is not)', str, opt=False, nargs='?')='digits',
-    method:_arg('DEC, or a relative: IDEC, DCN, VaDE, IMSAT, ConvDEC and more; a wrong name lists '
-                'them all', str)='DEC',
+    method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
+                'ConvDEC, ConvDEC-pooled, ConvDEC-DA', str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors
     seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,
