@@ -446,7 +446,6 @@ class TestArguments:
 
     def test_an_autoencoder_for_other_points(self):
         assert refused(lambda: dec(autoencoder=AutoEncoder(5, (3,))).fit(X), '5 features', '20')
-        for dims in ((), (3, 0)): assert refused(lambda: AutoEncoder(5, dims), 'dims')
 
     def test_other_points_at_predict(self, fitted):
         for f in (fitted.predict, fitted.predict_proba, fitted.transform):
