@@ -447,22 +447,11 @@ class TestArguments:
     def test_an_autoencoder_for_other_points(self):
         assert refused(lambda: dec(autoencoder=AutoEncoder(5, (3,))).fit(X), '5 features', '20')
 
-    def test_other_points_at_predict(self, fitted):
-        for f in (fitted.predict, fitted.predict_proba, fitted.transform):
-            assert refused(lambda: f(X[:, :5]), '5 features', '20')
-            assert refused(lambda: f(sparse.csr_matrix(X[:, :5])), '5 features')
-            assert refused(lambda: f(X*np.nan), 'NaN at row 0')
-
 class TestPoints:
     def test_powers_of_two_change_nothing(self, fitted): # the scaled points are the same
         for size in np.float32([2.**-90, 2.**90]):
             q = dec().fit(X*size).predict_proba(X*size)
             np.testing.assert_array_equal(q, fitted.predict_proba(X))
-
-    def test_sparse_points(self, fitted):
-        q = fitted.predict_proba(sparse.csr_matrix(X))
-        np.testing.assert_allclose(q, fitted.predict_proba(X), rtol=1e-5)
-        assert dec().fit(sparse.csr_matrix(X)).labels_.shape == (60,)
 
     def test_a_column_that_is_the_same_for_all_points(self):
         frame = pd.DataFrame(X).rename(columns=str).assign(year=1e4)
