@@ -460,7 +460,7 @@ class TestMethods:
     @pytest.mark.parametrize('part, says', [
         (dict(loss=lambda b: b.q), 'loss must return one number'),
         (dict(loss=lambda b: b.q.detach().sum()), 'loss must return one number with a gradient'),
-        (dict(loss=lambda b: b.y.mean()), 'train_decoder=True'),
+        (dict(loss=lambda b: b.x_hat.mean()), 'train_decoder=True'),
         (dict(loss=lambda b: b.moved.q.mean()), 'augment='),
         (dict(start=lambda z, k, n_init, seed: z[:k]), 'start must return a dictionary'),
         (dict(start=lambda z, k, *_: dict(mu=z[:k], labels=torch.zeros(k))), 'start, as labels,'),
