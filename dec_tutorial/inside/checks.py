@@ -56,11 +56,10 @@ def is_positive(v):
 class StageRules:
     "What a `Stage` does with its hyper-parameters"
     def __post_init__(self):
-        is_count, is_choice = partial(is_whole, least=0), tuple.__contains__
-        shares = 'decay average batch_share momentum dropout'
-        check_all(self, 'optimizer', partial(is_choice, ('sgd', 'adam')), "'sgd' or 'adam'")
-        check_all(self, 'order', partial(is_choice, ('shuffle', 'file')), "'shuffle' or 'file'")
-        check_all(self, 'noise_on', partial(is_choice, ('all', 'hidden')), "'all' or 'hidden'")
+        is_count, shares = partial(is_whole, least=0), 'decay average batch_share momentum dropout'
+        check('optimizer', self.optimizer, self.optimizer in ('sgd', 'adam'), "'sgd' or 'adam'")
+        check('order', self.order, self.order in ('shuffle', 'file'), "'shuffle' or 'file'")
+        check('noise_on', self.noise_on, self.noise_on in ('all', 'hidden'), "'all' or 'hidden'")
         check_all(self, 'n_iter batch_size', is_whole, 'a whole number of at least 1')
         check_all(self, 'min_iter ramp lr_step patience', is_count, 'a whole number of at least 0')
         check_all(self, shares, is_share, 'a share, 0 to 1')
