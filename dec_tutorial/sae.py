@@ -115,7 +115,8 @@ def finetune(
         shuffled = BatchStream(len(rows), len(rows), seed, device=rows.device)[0]
         tenth = len(rows)//10 if len(rows) >= 20 else 0     # of fewer, all are learned and watched
         watched, learned = shuffled[:tenth or len(rows)], shuffled[tenth:]
-        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience)]
+        enough = .01*rows[shuffled[:2048]].var(0, correction=0).mean().item()
+        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience, enough)]
     def loss(b):
         x = rows[learned[b]]
         if augment: x = augment(x)
@@ -178,11 +179,11 @@ class Plateau(Callback):
         ae, # the network in training
         held, # points that it does not learn from, (m, d)
         patience:int, # looks without progress before the fall begins
+        enough:float=0., # error at which there is nothing left to gain
         every:int=100, # mini-batches between two looks
     ):
         store_attr()
         self.end, self.errors = None, []
-        self.enough = .01*held.var(0, correction=0).mean().item()
     def before_fit(self, trainer):
         if self.end: trainer.n_iter = self.end                              # of a run taken up
     def after_batch(self, trainer):
