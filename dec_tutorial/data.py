@@ -105,7 +105,7 @@ def scale_factor(
 def mostly_mean(
     x, # points, (n, d); dense or CSR
 )->int|None: # the column with most of it; None: they differ enough, or not at all
-    "Are over 99 % of the sum of squares of some points the same for all of them?"
+    "Is over 99 % of the sum of squares the same for all points? Judged by some of them"
     # some 10 000 rows are enough to tell
     some = x[::max(1, x.shape[0]//max(1, min(10_000, 2**24//x.shape[1])))]
     some = (some if sparse.issparse(some) else np.asarray(some)).astype(np.float64)

@@ -61,7 +61,7 @@ class Refresh(Callback):
         if trainer.t and self.changes[-1][1] < self.tol: trainer.stop_reason = 'tol'
         elif trainer.stage.reset_momentum: trainer.opt.state.clear()
         for cb in trainer.callbacks: cb.after_refresh(trainer, q)
-    def renew(self): # labels and p, from what network and centroids say now
+    def renew(self): # labels and p, from the network and the centroids as they are now
         q = self.assign()
         self.labels, self.p = q.argmax(1).cpu(), self.target(q)
         return q
@@ -86,7 +86,7 @@ def fit_clusters(
     tol:float=.001, # see Refresh
     seed:int=0,
     ck:Checkpoint|None=None, # to resume from
-    callbacks=(), # more Callbacks; they are told of every refresh, too
+    callbacks=(), # more Callbacks; every refresh calls them, too
     target=target_distribution, # q of all points -> p
     loss=dec_loss, # Batch -> scalar
     network:nn.Module|None=None, # the whole autoencoder, if the loss needs more than the encoder

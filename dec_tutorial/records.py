@@ -13,7 +13,7 @@ from .methods import RECIPES
 
 # %% ../nbs/08_records.ipynb #24f82e41
 def mean_sd(
-    values, # numbers, one a seed; one of them None: nothing can be said
+    values, # numbers, one a seed; if one of them is None, there is no mean
     digits:int=1, # behind the point
     factor:float=100, # of the values: 100 writes shares in %
 )->str:
@@ -40,7 +40,7 @@ def summarise(records:list)->list:
 def results_table(
     datasets=('digits', 'usps', 'mnist', 'fashion'),
     brief=False, # a row a data set, ACC alone
-    recipe='fast', # 'quick': where it is not on record since the data is large, what it becomes
+    recipe='fast', # for 'quick', large data show the runs of the recipe that it becomes there
 )->str:
     "The shipped results of `dec_fit` as Markdown"
     rows = []

@@ -103,17 +103,17 @@ def pretrain_layerwise(
 def finetune(
     ae:AutoEncoder, # trained in place
     rows:Rows, # all points
-    stage:Stage, # hyper-parameters; with patience a tenth of the points only says when to stop
+    stage:Stage, # hyper-parameters; with patience, a tenth of the points is held back to watch
     factor:float=1., # of the loss
     seed:int=0,
-    augment=None, # (m, d) -> (m, d): learn on points seen a little differently; None: as they are
+    augment=None, # (m, d) -> (m, d): changes points a little, anew for every batch; None: does not
     fit=Trainer.fit, # what runs a Trainer
 )->Trainer: # fitted
     "Train the whole autoencoder end to end, without noise (paper: section 3.2)"
     learned, callbacks = torch.arange(len(rows), device=rows.device), []
     if stage.patience:
         shuffled = BatchStream(len(rows), len(rows), seed, device=rows.device)[0]
-        tenth = len(rows)//10 if len(rows) >= 20 else 0     # of fewer, all are learned and watched
+        tenth = len(rows)//10 if len(rows) >= 20 else 0     # fewer: train on all and watch all
         watched, learned = shuffled[:tenth or len(rows)], shuffled[tenth:]
         enough = .01*rows[shuffled[:2048]].var(0, correction=0).mean().item()
         callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience, enough)]
@@ -127,9 +127,9 @@ def finetune(
 # %% ../nbs/02_sae.ipynb #levl0001
 def levelled_off(
     errors, # on points that training does not see, the latest last
-    patience:int, # looks without progress that are too many
+    patience:int, # checks without progress after which it is enough
 )->bool:
-    "Has none of the last `patience` looks improved on the best by a hundredth?"
+    "Has none of the last `patience` checks improved on the best by a hundredth?"
     best, waited = math.inf, 0
     for error in errors:
         if error < .99*best: best, waited = error, 0

@@ -44,7 +44,7 @@ def show_sharpening(sizes=(.2, .5, .8)):
 def row_entropy(
     q:torch.Tensor, # soft assignment, (n, k)
 )->torch.Tensor: # (n,), in [0, 1]: 0 for a one-hot row, 1 for an even one
-    """How undecided a point is, by no label
+    """How undecided a point is; needs no labels
 
     The entropy of each row as a share of the largest possible, log k."""
     q = torch.as_tensor(q)

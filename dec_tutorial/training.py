@@ -46,7 +46,7 @@ class BatchStream:
 class Stage(StageRules):
     "The hyper-parameters of one training run"
     n_iter:int # mini-batches; with epochs set, the most there may be
-    epochs:float|None=None # passes over the data, where the length is a rule in n
+    epochs:float|None=None # passes over the data, if the length is to grow with n
     min_iter:int=0 # with epochs: the fewest mini-batches
     batch_size:int=256
     batch_share:float=1. # the largest share of the points in a batch: small batches for small data
@@ -56,9 +56,9 @@ class Stage(StageRules):
     momentum:float=.9 # of SGD; Adam keeps its own 0.9
     ramp:int=0 # iterations in which momentum rises linearly from 0
     lr_step:int=0 # divide the rate by 10 every so many iterations; 0: never
-    decay:float=0. # the last share of the run in which the rate falls linearly to 0
-    average:float=0. # the last share of the run over which the weights are averaged, see Average
-    patience:int=0 # looks without progress before the rate falls, see Plateau; 0: as planned
+    decay:float=0. # share of the run, at its end, in which the rate falls linearly to 0
+    average:float=0. # share of the run, at its end, whose weights are averaged, see Average
+    patience:int=0 # checks without progress before the rate falls, see Plateau; 0: as planned
     order:str='shuffle' # of the batches: 'shuffle' or 'file'
     dropout:float=0. # rate of the noise, where a phase has noise
     noise_on:str='all' # 'all': inputs and codes of every pair; 'hidden': not data, not embedding
@@ -79,7 +79,7 @@ def momentum_at(self:Stage, t:int)->float: # iteration, from 0
 # %% ../nbs/01_training.ipynb #bc293c96
 class Callback:
     "Something that watches a `Trainer`; override what you need"
-    fit_only = False # True: not asked again when DEC.partial_fit goes on
+    fit_only = False # True: left out when DEC.partial_fit trains on
     def before_fit(self, trainer): "Once, before the first batch, also after a resume"
     def before_batch(self, trainer): "Before batch `trainer.t`; may set `trainer.stop_reason`"
     def after_batch(self, trainer): "After the step; `trainer.t` already counts it"
