@@ -1,0 +1,104 @@
+"What the playground computes inside a page is what the library computes"
+import json, math
+from types import SimpleNamespace
+import numpy as np, pytest, torch
+from py_mini_racer import MiniRacer
+from sklearn.neighbors import kneighbors_graph
+from conftest import root
+from dec_tutorial.evaluation import cluster_accuracy
+from dec_tutorial.kl import kl_loss, kmeans_start
+from dec_tutorial.paper.ablations import power_target
+from dec_tutorial.paper.mistakes import chasing_loss, squared_kernel
+from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
+from dec_tutorial.target_distribution import one_hot_target, target_distribution
+
+steps = (root/'dec_tutorial'/'templates'/'steps.js').read_text(encoding='utf-8')
+play = '''(x, mu, net, settings) => {
+    settings.net = net && stillNetwork(randomNumbers(0))
+    const before = JSON.stringify(settings.net, (_, v) => v?.buffer ? [...v] : v)
+    const m = makeModel(Float64Array.from(x), 2, Float64Array.from(mu), settings)
+    const rows = Array.from({length: 100}, () => step(m))
+    return JSON.stringify({rows, net: JSON.parse(before), z: [...m.z], mu: [...m.mu], q: [...m.q],
+                           loss: klLoss(m.p, m.q, m.everyone, m.k)})}'''
+
+def javascript(function, *arguments):
+    return MiniRacer().eval(f'{steps}\n;({function})({", ".join(map(json.dumps, arguments))})')
+
+def double(values): return torch.tensor(values, dtype=torch.float64)
+
+def torch_network(layers):
+    net = [torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
+           torch.nn.Linear(16, 2)]
+    for layer, saved in zip(net[::2], layers):
+        layer.weight.data = double(saved['w']).view(len(saved['b']), -1)
+        layer.bias.data = double(saved['b'])
+    return torch.nn.Sequential(*net)
+
+def neighbours_target(q, x, f=None):
+    graph = kneighbors_graph(x, 10).toarray()
+    near = double(np.maximum(graph, graph.T))
+    near /= near.sum(1, keepdim=True)
+    return target_distribution(near @ near @ near @ q, f)
+
+def assignment(s):
+    if not s.get('wrongExponent'): return lambda z, mu: soft_assign(z, mu, s['alpha'])
+    if s['alpha'] < math.inf: return lambda z, mu: squared_kernel(z, mu, s['alpha'])
+    return lambda z, mu: log_soft_assign(z, mu, math.inf).mul(2).softmax(1)          # the limit
+
+def by_the_library(x, mu, made, s):
+    "Codes, centroids, q and loss after the same batches, by automatic differentiation"
+    mu, x = double(mu).requires_grad_(), double(x)
+    net = torch_network(made['net']) if made['net'] else None
+    z = x.clone().requires_grad_()
+    assign = assignment(s)
+    target = {'one-hot': one_hot_target, 'no f': lambda q: power_target(q, 2., f=False),
+              'neighbours': lambda q: neighbours_target(q, x)}.get(s.get('target'),
+                                                                   target_distribution)
+    opt = torch.optim.SGD([{'params': [mu, *net.parameters()] if net else [mu]},
+                           {'params': [] if net else [z], 'lr': .1*len(made['rows'][0])}], lr=.1)
+    for t, b in enumerate(made['rows']):
+        q = assign(net(x) if net else z, mu)
+        if t % s.get('interval', 20) == 0: p = target(q.detach())
+        if s.get('fOfBatch') and t and s.get('interval') != math.inf:
+            p = target_distribution(q, q[b].detach().sum(0))
+        if s.get('target') == 'through p':
+            p = target_distribution(q, q[b].detach().sum(0))
+            loss = chasing_loss(SimpleNamespace(q=q[b]))
+        else: loss = kl_loss(p[b], q[b])
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    z = net(x) if net else z
+    q = assign(z, mu)
+    return dict(z=z, mu=mu, q=q, loss=kl_loss(p, q))
+
+switches = [{}, *({'target': t} for t in ('one-hot', 'no f', 'neighbours', 'through p')),
+            {'wrongExponent': True}, {'interval': math.inf}, {'batch': 16},
+            {'batch': 16, 'fOfBatch': True}, {'batch': 16, 'target': 'through p'}]
+
+@pytest.mark.parametrize('switch', switches, ids=str)
+@pytest.mark.parametrize('alpha', [.1, 1., math.inf])
+@pytest.mark.parametrize('net', [False, True], ids=['free points', 'network'])
+def test_a_hundred_steps(net, alpha, switch):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 2)) + np.repeat([[0, 0], [3, 0], [1, 2]], 20, 0)
+    mu, s = [[.5, 0], [2, .5], [1, 1.5]], switch | dict(alpha=alpha)
+    made = json.loads(javascript(play, x.ravel().tolist(), np.ravel(mu).tolist(), net, s))
+    for name, wanted in by_the_library(x, mu, made, s).items():
+        wanted = wanted.detach().numpy().ravel()
+        assert wanted == pytest.approx(np.ravel(made[name]), abs=1e-6), name
+
+def test_network_begins_as_the_identity():
+    x = np.random.default_rng(0).standard_normal(40)*3
+    made = json.loads(javascript(play.replace('100', '0'), x.tolist(), [0, 0, 1, 1], True, {}))
+    assert made['z'] == pytest.approx(x, abs=1e-12)
+
+def test_k_means_and_accuracy():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 5
+    x = 6*rng.standard_normal((5, 3))[y] + rng.standard_normal((300, 3))
+    own = json.loads(javascript('x => JSON.stringify([...kMeans(Float64Array.from(x), 3, 5).own])',
+                                x.ravel().tolist()))
+    assert cluster_accuracy(kmeans_start(torch.tensor(x), 5)['labels'].numpy(), np.array(own)) == 1
+    c = rng.integers(0, 5, 300)
+    assert javascript('accuracy', y.tolist(), c.tolist(), 5) == pytest.approx(cluster_accuracy(y, c))
