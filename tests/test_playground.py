@@ -12,7 +12,8 @@ from dec_tutorial.paper.mistakes import chasing_loss, squared_kernel
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
 from dec_tutorial.target_distribution import one_hot_target, target_distribution
 
-steps = (root/'dec_tutorial'/'templates'/'steps.js').read_text(encoding='utf-8')
+engine = MiniRacer()
+engine.eval((root/'dec_tutorial'/'templates'/'steps.js').read_text(encoding='utf-8'))
 play = '''(x, mu, net, settings) => {
     settings.net = net && stillNetwork(randomNumbers(0))
     const before = JSON.stringify(settings.net, (_, v) => v?.buffer ? [...v] : v)
@@ -22,7 +23,7 @@ play = '''(x, mu, net, settings) => {
                            loss: klLoss(m.p, m.q, m.everyone, m.k)})}'''
 
 def javascript(function, *arguments):
-    return MiniRacer().eval(f'{steps}\n;({function})({", ".join(map(json.dumps, arguments))})')
+    return engine.eval(f'({function})({", ".join(map(json.dumps, arguments))})')
 
 def double(values): return torch.tensor(values, dtype=torch.float64)
 
