@@ -158,7 +158,7 @@ class Digits {
   drawMine() {
     const {grid, joins} = this.parts, m = this.model, drawn = this.mine.some(ink => ink > 0)
     paint(grid, this.mine, CELL)
-    if (document.activeElement === grid) {
+    if (grid.matches(':focus-visible')) {
       const pen = grid.getContext('2d')
       pen.strokeStyle = '#5a4fcf'
       pen.lineWidth = 3
@@ -172,7 +172,7 @@ class Digits {
     const {q} = softAssign(code, m.mu, this.d, m.alpha, false), own = largest(q, 0, 10)
     this.put(this.ring, this.place(code, 0))
     this.means[own].item.classList.add('joined')
-    joins.textContent = `It joins cluster ${own + 1}, mostly ${this.names[own]}, with q = ${q[own].toFixed(2)}.`
+    joins.textContent = `It joins the framed cluster, mostly ${this.names[own]}, with q = ${q[own].toFixed(2)}.`
   }
 
   // ---- mouse, touch and keyboard
@@ -182,20 +182,32 @@ class Digits {
     run.addEventListener('click', () => this.run())
     reset.addEventListener('click', () => this.reset())
     clear.addEventListener('click', () => { this.mine.fill(0); this.drawMine() })
-    grid.addEventListener('pointerdown', e => { grid.setPointerCapture(e.pointerId); this.brush(e) })
-    grid.addEventListener('pointermove', e => { if (e.buttons) this.brush(e) })
+    grid.addEventListener('pointerdown', e => {
+      grid.setPointerCapture(e.pointerId)
+      this.last = null
+      this.stroke(e)
+    })
+    grid.addEventListener('pointermove', e => { if (e.buttons) this.stroke(e) })
     grid.addEventListener('keydown', e => this.key(e))
     for (const event of ['focus', 'blur']) grid.addEventListener(event, () => this.drawMine())
   }
 
-  brush(e) {
+  stroke(e) { // from where the pointer was to where it is
     const box = this.parts.grid.getBoundingClientRect()
-    const x = SIDE*(e.clientX - box.left)/box.width, y = SIDE*(e.clientY - box.top)/box.height
+    const now = [SIDE*(e.clientX - box.left)/box.width, SIDE*(e.clientY - box.top)/box.height]
+    const last = this.last ?? now
+    for (let s = 0; s <= 1; s += .1) {
+      this.brush(last[0] + s*(now[0] - last[0]), last[1] + s*(now[1] - last[1]))
+    }
+    this.last = now
+    this.drawMine()
+  }
+
+  brush(x, y) {
     for (let i = 0; i < this.mine.length; i++) { // soft at its edge, as the digits are
       const away = Math.hypot(i % SIDE + .5 - x, Math.floor(i/SIDE) + .5 - y)
       this.mine[i] = Math.max(this.mine[i], Math.min(INK, Math.round(INK*(1.35 - away))))
     }
-    this.drawMine()
   }
 
   key(e) {

@@ -2,6 +2,7 @@
 
 const ALPHAS = [.1, .2, .5, 1, 2, 5, 10, 30, Infinity]
 const LONGEST = 300 // moments that a curve keeps
+const LEVELS = 5 // of opacity, from doubt to certainty
 const still = matchMedia('(prefers-reduced-motion: reduce)')
 
 function svg(name, attributes, parent) {
@@ -147,10 +148,11 @@ class Playground {
 
   // ---- drawing
 
-  build() { // the elements of a scene: a dot a point, a ring a centroid, a row of bars a cluster
-    const {dots, centres, bars, sizes} = this.parts, {n, k} = this.model
+  build() { // the elements of a scene: dots, a ring a centroid, a row of bars a cluster
+    const {dots, centres, bars, sizes} = this.parts, {k} = this.model
     for (const part of [dots, centres, bars, sizes]) part.replaceChildren()
-    this.dots = Array.from({length: n}, () => svg('circle', {}, dots))
+    this.dots = Array.from({length: k}, (_, j) => Array.from({length: LEVELS}, (_, level) => (
+      svg('path', {class: `c${j}`, 'stroke-opacity': .3 + .65*level/(LEVELS - 1)}, dots))))
     this.centres = Array.from({length: k}, (_, j) => {
       const g = svg('g', {class: `centre c${j}`, tabindex: 0, role: 'button'}, centres)
       g.dataset.centre = j
@@ -161,7 +163,7 @@ class Playground {
     this.bars = Array.from({length: k}, (_, j) => {
       const row = bars.insertRow()
       row.innerHTML = `<th scope="row" class="c${j}">${j + 1}</th>`
-        + '<td><i class="bar"></i><span></span></td>'.repeat(2).replaceAll('<td', `<td class="c${j}"`)
+        + '<td><span></span><i class="bar"></i></td>'.repeat(2).replaceAll('<td', `<td class="c${j}"`)
       svg('polyline', {class: `c${j}`, style: `stroke: var(--c${j})`}, sizes)
       return [...row.querySelectorAll('td')]
     })
@@ -188,14 +190,7 @@ class Playground {
     this.fit()
     const m = this.model, places = this.places(), u = this.unit
     const {dz} = gradients(m, m.everyone)
-    this.dots.forEach((dot, i) => {
-      const own = largest(m.q, i, m.k), name = `c${own}`
-      dot.setAttribute('cx', places[2*i])
-      dot.setAttribute('cy', -places[2*i + 1])
-      dot.setAttribute('r', 3*u)
-      if (dot.className.baseVal !== name) dot.setAttribute('class', name)
-      dot.setAttribute('fill-opacity', (.25 + .7*m.q[i*m.k + own]).toFixed(2))
-    })
+    this.drawDots(places)
     this.centres.forEach((g, j) => {
       g.setAttribute('transform', `translate(${m.mu[2*j]} ${-m.mu[2*j + 1]}) scale(${u})`)
       g.firstChild.setAttribute('r', 11)
@@ -207,6 +202,16 @@ class Playground {
     this.parts.forces.setAttribute('d', every.map(i => this.force(places, dz, i)[0]).join(''))
     this.drawBars()
     this.drawCurves()
+  }
+
+  drawDots(places) { // all dots of a cluster and a level are one path, which is quick to draw
+    const {q, k, everyone} = this.model, paths = this.dots.map(levels => levels.map(() => ''))
+    for (const i of everyone) {
+      const own = largest(q, i, k), sure = (q[i*k + own] - 1/k)/(1 - 1/k)
+      const level = Math.min(LEVELS - 1, Math.floor(LEVELS*sure))
+      paths[own][level] += `M${places[2*i].toFixed(3)} ${(-places[2*i + 1]).toFixed(3)}h.001`
+    }
+    paths.forEach((levels, j) => levels.forEach((d, level) => this.dots[j][level].setAttribute('d', d)))
   }
 
   force(places, dz, i) { // of point i: a line, and the same with a head
@@ -235,8 +240,8 @@ class Playground {
     const {q, p, k} = this.model, {who, status} = this.parts
     who.textContent = `Point ${this.pick}: q, p, and the force as an arrow`
     this.bars.forEach((cells, j) => [q, p].forEach((row, c) => {
-      const value = row[this.pick*k + j], [bar, number] = cells[c].children
-      bar.style.width = `${100*value}%`
+      const value = row[this.pick*k + j], [number, bar] = cells[c].children
+      bar.style.width = `calc(${value}*(100% - 2.6rem))`
       number.textContent = value.toFixed(2)
     }))
     // a screen reader is not told of every frame
