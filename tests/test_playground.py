@@ -3,17 +3,17 @@ import json, math
 from types import SimpleNamespace
 import numpy as np, pytest, torch
 from py_mini_racer import MiniRacer
+from sklearn.datasets import make_moons
 from sklearn.neighbors import kneighbors_graph
 from conftest import root
 from dec_tutorial.evaluation import cluster_accuracy
 from dec_tutorial.kl import kl_loss, kmeans_start
 from dec_tutorial.paper.ablations import power_target
 from dec_tutorial.paper.mistakes import chasing_loss, squared_kernel
+from dec_tutorial.practice.playground import SCENES
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
 from dec_tutorial.target_distribution import one_hot_target, target_distribution
 
-engine = MiniRacer()
-engine.eval((root/'dec_tutorial'/'templates'/'steps.js').read_text(encoding='utf-8'))
 play = '''(x, mu, net, settings) => {
     settings.net = net && stillNetwork(randomNumbers(0))
     const before = JSON.stringify(settings.net, (_, v) => v?.buffer ? [...v] : v)
@@ -22,8 +22,11 @@ play = '''(x, mu, net, settings) => {
     return JSON.stringify({rows, net: JSON.parse(before), z: [...m.z], mu: [...m.mu], q: [...m.q],
                            loss: klLoss(m.p, m.q, m.everyone, m.k)})}'''
 
-def javascript(function, *arguments):
-    return engine.eval(f'({function})({", ".join(map(json.dumps, arguments))})')
+@pytest.fixture(scope='module')
+def javascript(): # javascript(function, *arguments): what it returns
+    with MiniRacer() as engine:
+        engine.eval((root/'dec_tutorial'/'templates'/'steps.js').read_text(encoding='utf-8'))
+        yield lambda f, *args: engine.eval(f'({f})({", ".join(map(json.dumps, args))})')
 
 def double(values): return torch.tensor(values, dtype=torch.float64)
 
@@ -80,7 +83,7 @@ switches = [{}, *({'target': t} for t in ('one-hot', 'no f', 'neighbours', 'thro
 @pytest.mark.parametrize('switch', switches, ids=str)
 @pytest.mark.parametrize('alpha', [.1, 1., math.inf])
 @pytest.mark.parametrize('net', [False, True], ids=['free points', 'network'])
-def test_a_hundred_steps(net, alpha, switch):
+def test_a_hundred_steps(javascript, net, alpha, switch):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 2)) + np.repeat([[0, 0], [3, 0], [1, 2]], 20, 0)
     mu, s = [[.5, 0], [2, .5], [1, 1.5]], switch | dict(alpha=alpha)
@@ -89,12 +92,12 @@ def test_a_hundred_steps(net, alpha, switch):
         wanted = wanted.detach().numpy().ravel()
         assert wanted == pytest.approx(np.ravel(made[name]), abs=1e-6), name
 
-def test_network_begins_as_the_identity():
+def test_network_begins_as_the_identity(javascript):
     x = np.random.default_rng(0).standard_normal(40)*3
     made = json.loads(javascript(play.replace('100', '0'), x.tolist(), [0, 0, 1, 1], True, {}))
     assert made['z'] == pytest.approx(x, abs=1e-12)
 
-def test_k_means_and_accuracy():
+def test_k_means_and_accuracy(javascript):
     rng = np.random.default_rng(0)
     y = np.arange(300) % 5
     x = 6*rng.standard_normal((5, 3))[y] + rng.standard_normal((300, 3))
@@ -102,4 +105,33 @@ def test_k_means_and_accuracy():
                                 x.ravel().tolist()))
     assert cluster_accuracy(kmeans_start(torch.tensor(x), 5)['labels'].numpy(), np.array(own)) == 1
     c = rng.integers(0, 5, 300)
-    assert javascript('accuracy', y.tolist(), c.tolist(), 5) == pytest.approx(cluster_accuracy(y, c))
+    right = javascript('accuracy', y.tolist(), c.tolist(), 5)
+    assert right == pytest.approx(cluster_accuracy(y, c))
+
+told = '''(x, k, net, settings) => {
+    settings.net = net && stillNetwork(randomNumbers(1))
+    const points = Float64Array.from(x), mu = kMeans(points, 2, k).mu
+    const m = makeModel(points, 2, mu, {rate: .2, ...settings})
+    const loss = () => klLoss(m.p, m.q, m.everyone, k), first = loss()
+    for (let t = 0; t < 600; t++) step(m)
+    return JSON.stringify({clusters: clustersOf(m), q: [...m.q], fall: loss()/first})}'''
+
+@pytest.mark.parametrize('scene, net, target, right, fall', [
+    ('500 to 100', True, 'dec', (.7, .85), (.5, 1)), ('500 to 100', True, 'no f', (.99, 1), (0, 1)),
+    ('500 to 100', True, 'neighbours', (.99, 1), (0, 1)),
+    ('stripes', True, 'dec', (.5, .6), (0, 1)),
+    ('moons', True, 'dec', (.77, .85), (0, 1)), ('moons', True, 'through p', (.5, .5), (0, .01)),
+    ('wide and narrow', False, 'dec', (.94, .96), (0, 1)),
+    ('wide and narrow', True, 'dec', (.96, 1), (0, 1))])
+def test_pages_say_what_one_sees(javascript, scene, net, target, right, fall):
+    s = SCENES[scene]
+    group = make_moons(300, noise=.08, random_state=0)[1] if scene == 'moons' else (
+        np.arange(len(s.x)) >= (500 if scene == '500 to 100' else 150))
+    made = json.loads(javascript(told, s.x.ravel().tolist(), s.k, net, dict(target=target)))
+    assert right[0] <= cluster_accuracy(group.astype(int), np.array(made['clusters'])) <= right[1]
+    assert fall[0] <= made['fall'] <= fall[1]
+
+def test_the_first_target_leaves_doubts(javascript):
+    s = SCENES['stripes']
+    made = json.loads(javascript(told, s.x.ravel().tolist(), s.k, False, dict(interval=math.inf)))
+    assert made['fall'] < .1 and (np.max(np.reshape(made['q'], (-1, 2)), 1) < .7).sum() > 20

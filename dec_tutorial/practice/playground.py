@@ -54,6 +54,7 @@ def playground(
     batch:bool=False, # steps and f of a batch of 16 points, instead of all
     wrong_exponent:bool=False, # the mistake of an exponent without parentheses
     never:bool=False, # is the target never renewed?
+    ask:tuple=(), # questions that stand above it
 )->str: # HTML that needs nothing else
     "DEC in the plane, to be dragged, played and broken; the arguments say how it begins"
     own = isinstance(scene, Scene)
@@ -66,7 +67,8 @@ def playground(
                     wrong_exponent=wrong_exponent, never=never)
     points = [dict(name=s.name, k=s.k, x=np.rint(100*s.x).astype(int).ravel().tolist())
               for s in scenes]
-    return render('playground', data=_as_script(dict(scenes=points, settings=settings)))
+    data = _as_script(dict(scenes=points, settings=settings))
+    return render('playground', data=data, ask=ask)
 
 # %% ../../nbs/46_playground.ipynb #p1ay0020
 def _light(layer): # a linear layer, its weights as int8 with one scale
