@@ -22,10 +22,12 @@ play = '''(x, mu, net, settings) => {
     return JSON.stringify({rows, net: JSON.parse(before), z: [...m.z], mu: [...m.mu], q: [...m.q],
                            loss: klLoss(m.p, m.q, m.everyone, m.k)})}'''
 
+templates = root/'dec_tutorial'/'templates'
+
 @pytest.fixture(scope='module')
 def javascript(): # javascript(function, *arguments): what it returns
     with MiniRacer() as engine:
-        engine.eval((root/'dec_tutorial'/'templates'/'steps.js').read_text(encoding='utf-8'))
+        engine.eval((templates/'steps.js').read_text(encoding='utf-8'))
         yield lambda f, *args: engine.eval(f'({f})({", ".join(map(json.dumps, args))})')
 
 def double(values): return torch.tensor(values, dtype=torch.float64)
@@ -91,6 +93,17 @@ def test_a_hundred_steps(javascript, net, alpha, switch):
     for name, wanted in by_the_library(x, mu, made, s).items():
         wanted = wanted.detach().numpy().ravel()
         assert wanted == pytest.approx(np.ravel(made[name]), abs=1e-6), name
+
+def test_stored_pages_have_the_scripts_of_today():
+    scripts = {name: (templates/name).read_text(encoding='utf-8').strip()
+               for name in ('steps.js', 'playground.js', 'digits.js')}
+    outputs = [''.join(o['data']['text/html']) for path in (root/'nbs').glob('*.ipynb')
+               for c in json.loads(path.read_text(encoding='utf-8'))['cells']
+               for o in c.get('outputs', []) if 'dec-touch' in str(o)]
+    assert len(outputs) == 7
+    for html in outputs:
+        kind = 'playground.js' if 'class="dec-touch dec-playground' in html else 'digits.js'
+        assert scripts['steps.js'] in html and scripts[kind] in html, 'execute the page again'
 
 def test_network_begins_as_the_identity(javascript):
     x = np.random.default_rng(0).standard_normal(40)*3
