@@ -45,23 +45,15 @@ class Digits {
     for (const e of box.querySelectorAll('[data-part]')) this.parts[e.dataset.part] = e
     this.data = JSON.parse(box.querySelector('script[type="application/json"]').textContent)
     for (const e of box.querySelectorAll('[hidden]')) e.hidden = false
+    this.parts.without.remove()
     this.inks = Array.from(this.data.pixels, c => parseInt(c, 36)) // a character a pixel
     this.classes = Array.from(this.data.labels, Number)
-    this.dots = this.classes.map(() => this.circle(2.4))
-    this.ring = this.circle(6)
-    this.ring.setAttribute('class', 'chosen')
+    this.dots = [...this.parts.dots.children] // a path for all dots of a cluster
     this.means = Array.from({length: 10}, () => this.meanPicture())
     this.mine = new Array(SIDE*SIDE).fill(0)
     this.cursor = 0
     this.listen()
     this.reset()
-  }
-
-  circle(r) {
-    const circle = document.createElementNS('http://www.w3.org/2000/svg', 'circle')
-    circle.setAttribute('r', r)
-    this.parts.codes.append(circle)
-    return circle
   }
 
   meanPicture() {
@@ -100,7 +92,7 @@ class Digits {
     }
     const next = () => {
       const begun = performance.now()
-      while (this.model.t < STEPS && performance.now() - begun < 12) step(this.model)
+      while (this.model.t < STEPS && performance.now() - begun < 24) step(this.model)
       this.draw()
       if (this.model.t < STEPS) this.frame = requestAnimationFrame(next)
     }
@@ -112,12 +104,13 @@ class Digits {
   draw() {
     const m = this.model, clusters = clustersOf(m)
     this.middle = turnAxes(this.axes, m.z, this.d)
-    const places = this.dots.map((_, i) => this.place(m.z, i))
+    const places = m.everyone.map(i => this.place(m.z, i))
     this.zoom = 92/Math.max(...places.map(([x, y]) => Math.max(Math.abs(x)/1.5, Math.abs(y))))
-    places.forEach((at, i) => {
-      this.put(this.dots[i], at)
-      this.dots[i].setAttribute('class', `c${clusters[i]}`)
+    const paths = this.dots.map(() => '')
+    places.forEach(([x, y], i) => {
+      paths[clusters[i]] += `M${(x*this.zoom).toFixed(1)} ${(-y*this.zoom).toFixed(1)}h.001`
     })
+    this.dots.forEach((dots, j) => dots.setAttribute('d', paths[j]))
     const percent = share => `${(100*share).toFixed(1)} %`
     const now = accuracy(this.classes, clusters, 10)
     this.parts.status.setAttribute('aria-live', m.t % STEPS ? 'off' : 'polite')
@@ -130,11 +123,6 @@ class Digits {
   place(z, i) { // of a code, on the two axes
     return this.axes.map(axis => axis.reduce(
       (sum, a, c) => sum + a*(z[i*this.d + c] - this.middle[c]), 0))
-  }
-
-  put(circle, [x, y]) {
-    circle.setAttribute('cx', x*this.zoom)
-    circle.setAttribute('cy', -y*this.zoom)
   }
 
   drawMeans(clusters) {
@@ -156,7 +144,7 @@ class Digits {
   }
 
   drawMine() {
-    const {grid, joins} = this.parts, m = this.model, drawn = this.mine.some(ink => ink > 0)
+    const {grid, joins, ring} = this.parts, m = this.model, drawn = this.mine.some(ink => ink > 0)
     paint(grid, this.mine, CELL)
     if (grid.matches(':focus-visible')) {
       const pen = grid.getContext('2d')
@@ -164,13 +152,15 @@ class Digits {
       pen.lineWidth = 3
       pen.strokeRect(CELL*(this.cursor % SIDE) + 1, CELL*Math.floor(this.cursor/SIDE) + 1, CELL - 2, CELL - 2)
     }
-    this.ring.setAttribute('visibility', drawn ? 'visible' : 'hidden')
+    ring.setAttribute('visibility', drawn ? 'visible' : 'hidden')
     for (const {item} of this.means) item.classList.remove('joined')
     joins.textContent = 'Draw a digit here, as large as the grid, and see which cluster it joins.'
     if (!drawn) return
     const code = networkForward(m.net, Float64Array.from(this.mine, v => v*this.data.factor)).at(-1)
     const {q} = softAssign(code, m.mu, this.d, m.alpha, false), own = largest(q, 0, 10)
-    this.put(this.ring, this.place(code, 0))
+    const [x, y] = this.place(code, 0)
+    ring.setAttribute('cx', x*this.zoom)
+    ring.setAttribute('cy', -y*this.zoom)
     this.means[own].item.classList.add('joined')
     joins.textContent = `It joins the framed cluster, mostly ${this.names[own]}, with q = ${q[own].toFixed(2)}.`
   }

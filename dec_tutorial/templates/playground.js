@@ -18,6 +18,7 @@ class Playground {
     for (const e of box.querySelectorAll('[data-part]')) this.parts[e.dataset.part] = e
     this.data = JSON.parse(box.querySelector('script[type="application/json"]').textContent)
     for (const e of box.querySelectorAll('[hidden]')) e.hidden = false
+    this.parts.without.remove()
     this.fillControls()
     this.listen(box)
     this.reset()

@@ -185,12 +185,13 @@ function gradients(m, rows) { // of the loss summed over rows: by z, (n, d), and
 // ---- a network of linear layers with ReLUs between: {w: (out, in), b: (out)} each
 
 function layerForward(layer, h, relu) {
-  const outs = layer.b.length, ins = layer.w.length/outs, n = h.length/ins
+  const {w, b} = layer, outs = b.length, ins = w.length/outs, n = h.length/ins
   const out = new Float64Array(n*outs)
   for (let i = 0; i < n; i++) {
+    const inks = h.subarray(i*ins, i*ins + ins)
     for (let o = 0; o < outs; o++) {
-      let sum = layer.b[o]
-      for (let c = 0; c < ins; c++) sum += layer.w[o*ins + c]*h[i*ins + c]
+      let sum = b[o]
+      for (let c = 0; c < ins; c++) sum += w[o*ins + c]*inks[c]
       out[i*outs + o] = relu && sum < 0 ? 0 : sum
     }
   }
@@ -208,7 +209,7 @@ function networkStep(net, seen, dz, rows, rate) { // one step of gradient descen
   for (let l = net.length - 1; l >= 0; l--) {
     const {w, b} = net[l], outs = b.length, ins = w.length/outs, h = seen[l]
     const dw = new Float64Array(w.length), db = new Float64Array(outs)
-    const below = new Float64Array(h.length)
+    const below = l > 0 ? new Float64Array(h.length) : null // nobody asks for the data's own
     for (const i of rows) {
       for (let o = 0; o < outs; o++) {
         const g = back[i*outs + o]
