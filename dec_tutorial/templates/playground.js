@@ -93,10 +93,10 @@ class Playground {
     this.losses = []
     this.sizes = []
     this.every = 1 // step that is kept for the curves
-    const {q, n} = this.model
-    const doubt = i => Math.abs(Math.max(...q.subarray(i*k, i*k + k)) - .7)
-    this.pick = this.model.everyone.reduce((a, b) => doubt(b) < doubt(a) ? b : a)
-    this.fromLeft = Array.from({length: n}, (_, i) => i).sort((a, b) => points[2*a] - points[2*b])
+    const {everyone} = this.model, {dz} = gradients(this.model, everyone)
+    const size = i => Math.hypot(dz[2*i], dz[2*i + 1])
+    this.pick = everyone.reduce((a, b) => size(b) > size(a) ? b : a)
+    this.fromLeft = [...everyone].sort((a, b) => points[2*a] - points[2*b])
     this.half = 0
     this.build()
     this.note()
@@ -164,7 +164,7 @@ class Playground {
     this.bars = Array.from({length: k}, (_, j) => {
       const row = bars.insertRow()
       row.innerHTML = `<th scope="row" class="c${j}">${j + 1}</th>`
-        + '<td><span></span><i class="bar"></i></td>'.repeat(2).replaceAll('<td', `<td class="c${j}"`)
+        + '<td><span></span><i class="dec-bar"></i></td>'.repeat(2).replaceAll('<td', `<td class="c${j}"`)
       svg('polyline', {class: `c${j}`, style: `stroke: var(--c${j})`}, sizes)
       return [...row.querySelectorAll('td')]
     })
@@ -223,6 +223,7 @@ class Playground {
     const tip = [x + dx, y + dy]
     const side = turn => `L${tip[0] - 9*u*Math.cos(angle + turn)} ${tip[1] - 9*u*Math.sin(angle + turn)}`
     const line = `M${x} ${y}L${tip[0]} ${tip[1]}`
+    if (size*long < 9*u) return [line, line]
     return [line, `${line}${side(.5)}M${tip[0]} ${tip[1]}${side(-.5)}`]
   }
 
