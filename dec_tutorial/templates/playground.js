@@ -74,7 +74,6 @@ class Playground {
 
   edited() {
     const m = this.model
-    m.neighbours = null
     look(m)
     if (m.t === 0 || m.interval < Infinity) m.p = targetOf(m, m.everyone)
     this.draw()
@@ -312,6 +311,7 @@ class Playground {
   move({centre, point}, dx, dy) {
     const {mu, x, z, net} = this.model
     const moved = centre !== undefined ? [mu, centre] : [x, point]
+    if (moved[0] === x) this.model.neighbours = null
     for (const [values, i] of net || moved[0] === mu ? [moved] : [moved, [z, point]]) {
       values[2*i] += dx
       values[2*i + 1] += dy
