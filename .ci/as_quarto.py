@@ -76,9 +76,10 @@ def render(text, to='html5'):
     return re.sub(r'(<img[^>]*) src="https?:[^"]*"', rf'\1 src="{badge}"',
                   made.replace('data-fig-alt=', 'alt='))
 
-def styles(theme, own):
+def styles(theme, own, grid):
     "Bootstrap with a theme of Bootswatch and our colours, as Quarto puts them together"
-    return '\n'.join([(root/'_proc'/own).read_text(), f'$web-font-path: false;\n@import "bootswatch/dist/{theme}/variables";',
+    widths = ''.join(f'--{name}: {width};' for name, width in grid.items())
+    return '\n'.join([f':root {{ {widths} }}', (root/'_proc'/own).read_text(), f'$web-font-path: false;\n@import "bootswatch/dist/{theme}/variables";',
                       '@import "bootstrap/scss/bootstrap";', f'@import "bootswatch/dist/{theme}/bootswatch";',
                       (here/'quarto.scss').read_text(), (root/'_proc/styles.css').read_text()])
 
@@ -90,8 +91,9 @@ def fetch(out):
     for name in config['project']['resources']:
         if (proc/name).is_dir(): copytree(proc/name, out/name, dirs_exist_ok=True)
         elif (proc/name).exists(): copy2(proc/name, out)
-    for mode, (theme, own) in config['format']['html']['theme'].items():
-        (out/f'{mode}.scss').write_text(styles(theme, own))
+    look = config['format']['html']
+    for mode, (theme, own) in look['theme'].items():
+        (out/f'{mode}.scss').write_text(styles(theme, own, look['grid']))
         subprocess.run([out/'node_modules/.bin/sass', '--quiet', '--load-path', out/'node_modules', '--no-source-map',
                         out/f'{mode}.scss', out/f'{mode}.css'], check=True)
     return config
