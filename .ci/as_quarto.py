@@ -19,7 +19,7 @@ shell = '''<!doctype html><html lang="{lang}"><head><meta charset="utf-8"><title
 <div class="page-columns"><nav id="quarto-sidebar" aria-label="Pages">{sidebar}</nav>
 <main class="content" id="quarto-document-content">
 <h1 class="title">{title}</h1><div class="description"><p>{description}</p></div>
-{body}<p><a href="{source}">View source</a></p></main></div>
+{body}{source}</main></div>
 <footer class="footer"><div class="nav-footer">{footer}</div></footer>
 {mathjax}{after}</body></html>'''
 
@@ -136,9 +136,10 @@ def make(out):
                  footer='\n'.join(f'<div>{render(text)}</div>' for text in site['page-footer'].values()),
                  after=''.join(part['text'] for part in config['format']['html']['include-after-body']))
     for name, (front, text) in pages.items():
-        where = '/'.join([about['repo-url'], 'blob', about['repo-branch'], site['repo-subdir'], name])
+        where = [about['repo-url'], 'blob', about['repo-branch'], site.get('repo-subdir'), name]
+        source = f'<a href="{"/".join(filter(None, where))}">View source</a>'
         header = ''.join(part['text'] for part in front.get('include-in-header', []))
-        page = whole | dict(title=front['title'], description=front.get('description', ''), source=where,
+        page = whole | dict(title=front['title'], description=front.get('description', ''), source=source if front.get('repo-actions', True) else '',
                             header=header)
         deck = front.get('format', {}).get('revealjs')
         if deck:

@@ -50,7 +50,7 @@ class WithTable(BasicMarkdownRenderer):
         back = docs.get('return')
         if back and back.docment: rows.append(parameter_row('returns', back.docment, back.anno))
         if not rows: return super()._repr_markdown_()
-        head = '| | type | default | |\n|---|---|---|---|\n'
+        head = '| | type | default | |\n|---|---|---|-------|\n' # its dashes give the widths
         return super()._repr_markdown_() + '\n\n' + head + '\n'.join(rows)
 
 defined = re.compile(r'^(?:show_doc\((?:\w+\.)*|(?:async )?(?:class|def) )(\w+)', re.M)

@@ -1,6 +1,7 @@
 """---
 title: All public names
 description: The library by module, in the order of the pages that explain it
+repo-actions: false
 ---"""
 # nbdev runs this file when it builds the site, and what it prints is the page api.qmd
 import ast, re
@@ -15,7 +16,7 @@ for path in lib.rglob('[!_]*.py'):
     modules.append((Path(parts[1].split()[0]).name, name, parts))
 
 for page, module, (names, *parts) in sorted(modules):
-    print(f'\n## {module}\n\n| | |\n|---|---|')
+    print(f'\n## {module}\n\n| | |\n|---|-------|')
     for part in parts:
         where = Path(part.split()[0]).name
         for d in ast.parse('# ' + part).body:

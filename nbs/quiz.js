@@ -30,9 +30,9 @@ function ask(list, {right, blocks}) {
       if (event.target.closest('a')) return
       for (const other of list.children) other.classList.remove('right', 'wrong')
       option.classList.add(letter === right ? 'right' : 'wrong')
-      const verdict = document.createElement('strong')
-      verdict.textContent = letter === right ? 'Yes.' : `Not ${letter}.`
-      note.replaceChildren(verdict, ...blocks.map(block => block.cloneNode(true)))
+      note.replaceChildren(...blocks.map(block => block.cloneNode(true)))
+      const verdict = letter === right ? 'Right.' : `Not ${letter}, but ${right}.`
+      note.querySelector('strong').textContent = verdict
     }
   }
 }
