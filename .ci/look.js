@@ -31,7 +31,7 @@ function pictures() {
   all('img').forEach((e, i) => {
     if (e.alt.trim().length < 10 || e.alt.startsWith('No description'))
       bad.push(`picture ${i + 1} has no description (#| fig-alt)`)
-    if (e.src && e.complete && !e.naturalWidth) bad.push('picture does not load: ' + e.src.slice(0, 80))
+    if (e.src && e.complete && !e.naturalWidth) bad.push('picture does not load: ' + e.src)
   })
 }
 
@@ -55,7 +55,7 @@ async function slides() {
     Reveal.slide(h, v)
     await new Promise(next => setTimeout(next, 30))
     if (slide.scrollHeight > height + 1 || slide.scrollWidth > width + 1)
-      bad.push(`slide ${h + 1} overflows, ${slide.scrollWidth} × ${slide.scrollHeight}: ${begins(slide)}`)
+      bad.push(`slide ${h + 1} overflows (${slide.scrollHeight} high): ${begins(slide)}`)
   }
 }
 
@@ -64,7 +64,7 @@ async function access() { // in the light and in the dark
     if (mode === 'dark') await goDark()
     const {violations} = await axe.run({runOnly: ['wcag2a', 'wcag2aa']})
     for (const {id, nodes} of violations)
-      bad.push(`${mode}, ${id} (${nodes.length} ×): ${nodes.slice(0, 3).map(n => n.html.slice(0, 80)).join(' | ')}`)
+      bad.push(`${mode}, ${id} (${nodes.length} ×): ${nodes[0].html.slice(0, 100)}`)
   }
 }
 
@@ -78,7 +78,7 @@ async function goDark() {
   await loaded
 }
 
-async function look() { // slides fit themselves to any width, and what is not of width is asked once
+async function look() { // what has nothing to do with the width is asked only in the last
   const deck = window.Reveal
   if (!deck) widths()
   if (!last) return
