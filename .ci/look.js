@@ -16,7 +16,11 @@ function formulas() {
   }
 }
 
-function widths() {
+function sizes() {
+  const folded = all('details:not([open])')
+  if (width < 600 && folded.length && document.body.scrollHeight > 42000)
+    bad.push('the page is too long')
+  for (const fold of folded) fold.open = true
   if (document.documentElement.scrollWidth > width) {
     const [out] = all('body :not(pre *)').filter(e => e.getBoundingClientRect().right > width + 1)
     bad.push('the page is too wide: ' + (out ? begins(out) : ''))
@@ -80,7 +84,7 @@ async function goDark() {
 
 async function look() { // what has nothing to do with the width is asked only in the last
   const deck = window.Reveal
-  if (!deck) widths()
+  if (!deck) sizes()
   if (!last) return
   formulas()
   pictures()

@@ -47,7 +47,7 @@ def minutes_to_read(path): # before its quiz: 180 words a minute, 25 lines of th
             lines += sum(bool(line.strip()) for line in c['source'].splitlines()
                          if not line.startswith('#|'))
         elif '## Check yourself' in c['source']: break
-        else: words += len(re.sub(r'^# \d\d|\]\([^)]*\)|<[^>]*>', '', c['source']).split())
+        else: words += len(re.sub(r'(?<=^# )\d\d|\]\([^)]*\)|<[^>]*>', '', c['source']).split())
     return round(words/180 + lines/25)
 
 class TestRun:

@@ -1,5 +1,6 @@
-// Check yourself: a click on an option marks it and opens its explanation.
-// Without script the options stay a list, and the answers stay behind their fold.
+// What the pages do by themselves. Without script they read the same.
+
+// Check yourself: a click on an option marks it and opens its explanation
 const lead = block => block.querySelector(':scope > strong:first-child')?.textContent ?? ''
 
 function answersIn(fold) { // number -> the right letter, and the paragraphs that explain it
@@ -43,5 +44,16 @@ for (const fold of document.querySelectorAll('details')) {
   for (const block of fold.parentElement.children) {
     answer = answers[lead(block).match(/^(\d+)\.$/)?.[1]] ?? answer
     if (block.tagName === 'UL' && answer) { ask(block, answer); answer = null }
+  }
+}
+
+// On a phone the sections of a very long page fold behind their headings
+if (innerWidth < 600 && document.querySelector('main').textContent.length > 55000) {
+  for (const section of document.querySelectorAll('main > section.level2')) {
+    const fold = document.createElement('details')
+    const heading = document.createElement('summary')
+    heading.append(section.querySelector('h2'))
+    fold.append(heading, ...section.childNodes)
+    section.append(fold)
   }
 }
