@@ -20,8 +20,8 @@ page_shell = ours + '''<link id="theme" rel="stylesheet" href="light.css"></head
 
 slides_shell = ours + '''
 <link rel="stylesheet" href="node_modules/reveal.js/dist/reveal.css">
-<link rel="stylesheet" href="node_modules/reveal.js/dist/theme/white.css"><style>{style}</style></head>
-<body><div class="reveal"><div class="slides"><section id="title-slide"><h1>{title}</h1></section>
+<link rel="stylesheet" href="node_modules/reveal.js/dist/theme/white.css">
+<style>{style}</style></head><body><div class="reveal"><div class="slides"><section id="title-slide"><h1>{title}</h1></section>
 {body}</div><div class="footer">{footer}</div></div>
 <script src="node_modules/reveal.js/dist/reveal.js"></script><script>
 Reveal.initialize({{width: 1050, height: 700, transition: 'none', slideNumber: '{number}'}})

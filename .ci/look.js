@@ -40,7 +40,8 @@ function pictures() {
 }
 
 function quizzes() {
-  const lists = all('#check-yourself > ul')
+  const options = list => list.querySelector('li > :is(strong, button):first-child')
+  const lists = all('#check-yourself ul').filter(list => options(list)?.textContent.length === 1)
   for (const list of lists) {
     for (const option of list.children) option.click()
     const said = list.nextElementSibling
@@ -57,7 +58,7 @@ async function slides() {
   for (const slide of Reveal.getSlides()) {
     const {h, v} = Reveal.getIndices(slide)
     Reveal.slide(h, v)
-    await new Promise(next => setTimeout(next, 30))
+    await pause(30)
     if (slide.scrollHeight > height + 1 || slide.scrollWidth > width + 1)
       bad.push(`slide ${h + 1} overflows (${slide.scrollHeight} high): ${begins(slide)}`)
   }
@@ -66,14 +67,19 @@ async function slides() {
 async function access() { // in the light and in the dark
   for (const mode of ['light', 'dark']) {
     if (mode === 'dark') await goDark()
-    const {violations} = await axe.run({runOnly: ['wcag2a', 'wcag2aa']})
+    const {violations} = await axe.run('main', {runOnly: ['wcag2a', 'wcag2aa']})
     for (const {id, nodes} of violations)
       bad.push(`${mode}, ${id} (${nodes.length} ×): ${nodes[0].html.slice(0, 100)}`)
   }
 }
 
+const pause = milliseconds => new Promise(next => setTimeout(next, milliseconds))
+
 async function goDark() {
-  if (window.quartoToggleColorScheme) return quartoToggleColorScheme()
+  if (window.quartoToggleColorScheme) {
+    quartoToggleColorScheme()
+    return pause(300)
+  }
   const style = document.getElementById('theme')
   if (!style) return
   const loaded = new Promise(done => style.onload = done)

@@ -12,7 +12,8 @@ lib = get_config().lib_path
 modules = []
 for path in lib.rglob('[!_]*.py'):
     name = '.'.join(path.relative_to(lib.parent).with_suffix('').parts)
-    parts = path.read_text(encoding='utf-8').split('\n# %% ')[1:]     # each begins with its notebook
+    # every part begins with the path of its notebook
+    parts = path.read_text(encoding='utf-8').split('\n# %% ')[1:]
     modules.append((Path(parts[1].split()[0]).name, name, parts))
 
 for page, module, (names, *parts) in sorted(modules):

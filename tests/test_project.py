@@ -58,7 +58,8 @@ class TestSite:
         run(sys.executable, '-c', made, at=copy)
         ours = [f for f in (copy/'nbs').rglob('[!_]*') if f.suffix != '.py' and f.is_file()]
         assert copy/'nbs'/'images'/'card.png' in ours
-        for f in ours: assert (copy/'_proc'/f.relative_to(copy/'nbs')).read_bytes() == f.read_bytes()
+        for f in ours:
+            assert (copy/'_proc'/f.relative_to(copy/'nbs')).read_bytes() == f.read_bytes()
         assert '[`DEC`](37_dec.ipynb#dec)' in (copy/'_proc'/'api.qmd').read_text(encoding='utf-8')
 
 class TestAddresses:
