@@ -20,7 +20,7 @@ def exported(sym):
 def short(annotation):
     "An annotation as one reads it, without modules"
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r'\b\w+\.', '', text)
+    return re.sub(r'\b\w+\.', '', text).replace(' | ', ' or ')
 
 def parameter_row(name, doc, annotation, default=inspect.Parameter.empty):
     "A line of the table of parameters"
