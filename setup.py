@@ -13,6 +13,7 @@ setup(
     name=c['lib_name'], version=c['version'], author=c['author'], author_email=c['author_email'],
     description=c['description'], keywords=c['keywords'], license='Apache-2.0', url=c['git_url'],
     long_description=(here/'README.md').read_text(encoding='utf-8'), long_description_content_type='text/markdown',
+    package_dir={'': '.'}, # an editable installation has the whole folder on its path, with nbs/_site.py
     packages=find_packages(include=[c['lib_path'], c['lib_path'] + '.*']), include_package_data=True,
     package_data={c['lib_path']: ['py.typed', '*.pyi', 'results/*.json', 'templates/*']},
     python_requires=f">={c['min_python']}", install_requires=c['requirements'].split(),

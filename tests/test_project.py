@@ -51,6 +51,17 @@ class TestReadme:
         [extract] = re.findall(r'^command=.*$', text('.ci/run'), re.M)
         assert run('bash', '-c', f'{extract}; echo "$command"').strip() == second
 
+class TestSite:
+    def test_all_but_notebooks_reaches_quarto_as_it_is(self, copy):
+        for nb in (copy/'nbs').glob('*.ipynb'): nb.unlink()
+        made = 'from nbdev.serve import proc_nbs; proc_nbs(n_workers=0)'
+        run(sys.executable, '-c', made, at=copy)
+        ours = [f for f in (copy/'nbs').rglob('[!_]*') if f.suffix != '.py' and f.is_file()]
+        assert copy/'nbs'/'images'/'card.png' in ours
+        for f in ours:
+            assert (copy/'_proc'/f.relative_to(copy/'nbs')).read_bytes() == f.read_bytes()
+        assert '[`DEC`](37_dec.ipynb#dec)' in (copy/'_proc'/'api.qmd').read_text(encoding='utf-8')
+
 class TestAddresses:
     def test_a_fork_has_its_own(self, copy):
         old = re.compile(rf"{settings['user']}(/|\.github\.io/){settings['repo']}\b")
@@ -69,6 +80,7 @@ class TestAddresses:
     def test_version(self):
         assert f'__version__ = "{settings["version"]}"' in text('dec_tutorial/__init__.py')
         assert f'\nversion: {settings["version"]}\n' in text('CITATION.cff')
+        assert f'{settings["lib_name"]} {settings["version"]} ·' in text('_quarto.yml')
         assert f'## {settings["version"]}' in text('CHANGELOG.md')
 
 class TestPackage:

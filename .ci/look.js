@@ -1,0 +1,102 @@
+// What is wrong with the page: run in it by .ci/pages, which gets the list by a callback
+const [width, last, done] = arguments, bad = []
+const all = selector => [...document.querySelectorAll(selector)]
+const begins = e => `${e.tagName} ${e.textContent.trim().slice(0, 60)}`
+
+function formulas() {
+  all('mjx-merror').forEach(e => bad.push('broken formula: ' + e.textContent))
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const text = texts.currentNode
+    if (text.parentElement.closest('code, pre, script, style, mjx-container')) continue
+    const formula = text.data.match(/\$[^$]+\$|\\[a-zA-Z]{2,}/)
+    if (formula) bad.push('unrendered formula: ' + formula[0])
+    const markdown = text.data.match(/\]\(|\*\*\w[^*]*\*\*|:::|^#+ |\{[.#=]\w+/)
+    if (markdown) bad.push('raw Markdown: ' + text.data.trim().slice(0, 60))
+  }
+}
+
+function sizes() {
+  const folded = all('details:not([open])')
+  if (width < 600 && folded.length && document.body.scrollHeight > 42000)
+    bad.push('the page is too long')
+  for (const fold of folded) fold.open = true
+  if (document.documentElement.scrollWidth > width) {
+    const [out] = all('body :not(pre *)').filter(e => e.getBoundingClientRect().right > width + 1)
+    bad.push('the page is too wide: ' + (out ? begins(out) : ''))
+  }
+  if (width < 1200) return
+  const wide = e => e.scrollWidth > e.clientWidth + 1
+  for (const code of all('main pre'))
+    if (wide(code) || wide(code.parentElement)) bad.push('clipped code: ' + begins(code))
+}
+
+function pictures() {
+  all('img').forEach((e, i) => {
+    if (e.alt.trim().length < 10 || e.alt.startsWith('No description'))
+      bad.push(`picture ${i + 1} has no description (#| fig-alt)`)
+    if (e.src && e.complete && !e.naturalWidth) bad.push('picture does not load: ' + e.src)
+  })
+}
+
+function quizzes() {
+  const options = list => list.querySelector('li > :is(strong, button):first-child')
+  const lists = all('#check-yourself ul').filter(list => options(list)?.textContent.length === 1)
+  for (const list of lists) {
+    for (const option of list.children) option.click()
+    const said = list.nextElementSibling
+    if (list.querySelectorAll('.right, .wrong').length !== 1 || said.textContent.length < 30)
+      bad.push('quiz that does not answer: ' + begins(list))
+  }
+}
+
+async function slides() {
+  const {width, height, slideNumber} = Reveal.getConfig()
+  if (!all('#title-slide h1').length) bad.push('slides without a title')
+  if (!slideNumber) bad.push('slides without numbers')
+  if (!all('.footer a').length) bad.push('slides without a way back')
+  for (const slide of Reveal.getSlides()) {
+    const {h, v} = Reveal.getIndices(slide)
+    Reveal.slide(h, v)
+    await pause(30)
+    if (slide.scrollHeight > height + 1 || slide.scrollWidth > width + 1)
+      bad.push(`slide ${h + 1} overflows (${slide.scrollHeight} high): ${begins(slide)}`)
+  }
+}
+
+async function access() { // in the light and in the dark
+  for (const mode of ['light', 'dark']) {
+    if (mode === 'dark') await goDark()
+    const {violations} = await axe.run('main', {runOnly: ['wcag2a', 'wcag2aa']})
+    for (const {id, nodes} of violations)
+      bad.push(`${mode}, ${id} (${nodes.length} ×): ${nodes[0].html.slice(0, 100)}`)
+  }
+}
+
+const pause = milliseconds => new Promise(next => setTimeout(next, milliseconds))
+
+async function goDark() {
+  if (window.quartoToggleColorScheme) {
+    quartoToggleColorScheme()
+    return pause(300)
+  }
+  const style = document.getElementById('theme')
+  if (!style) return
+  const loaded = new Promise(done => style.onload = done)
+  style.href = 'dark.css'
+  document.body.className = 'quarto-dark'
+  await loaded
+}
+
+async function look() { // what has nothing to do with the width is asked only in the last
+  const deck = window.Reveal
+  if (!deck) sizes()
+  if (!last) return
+  formulas()
+  pictures()
+  if (deck) return slides()
+  quizzes()
+  await access()
+}
+Promise.resolve(window.MathJax?.startup?.promise).then(look)
+  .catch(e => bad.push('' + e)).then(() => done(bad))
