@@ -19,8 +19,9 @@ from .inside.machine import (device_of, fast_layers, pick_device, precision,
                                          usual_defaults)
 from .checkpoint import describe
 from .training import Diverged, Rows, Stage, apply_chunked
-from .methods import METHODS, Method, Recipe, get_method
-from .family.images import for_pictures         # with it, METHODS has all the family
+from .methods import Method, Recipe, get_method
+from .family.images import for_pictures
+from .family.neighbours import METHODS   # with both it has the whole family
 
 # %% ../nbs/39_model_file.ipynb #87ee4cbf
 def _pack(v, arrays, name): # what JSON can hold of v; its arrays are put into `arrays`

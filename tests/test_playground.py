@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import numpy as np, pytest, torch
 from py_mini_racer import MiniRacer
 from sklearn.datasets import make_moons
-from sklearn.neighbors import kneighbors_graph
 from conftest import root
 from dec_tutorial.evaluation import cluster_accuracy
+from dec_tutorial.family.neighbours import averaged, neighbour_walk
 from dec_tutorial.kl import kl_loss, kmeans_start
 from dec_tutorial.paper.ablations import power_target
 from dec_tutorial.paper.mistakes import chasing_loss, squared_kernel
@@ -40,12 +40,6 @@ def torch_network(layers):
         layer.bias.data = double(saved['b'])
     return torch.nn.Sequential(*net)
 
-def neighbours_target(q, x, f=None):
-    graph = kneighbors_graph(x, 10).toarray()
-    near = double(np.maximum(graph, graph.T))
-    near /= near.sum(1, keepdim=True)
-    return target_distribution(near @ near @ near @ q, f)
-
 def assignment(s):
     if not s.get('wrongExponent'): return lambda z, mu: soft_assign(z, mu, s['alpha'])
     if s['alpha'] < math.inf: return lambda z, mu: squared_kernel(z, mu, s['alpha'])
@@ -53,12 +47,13 @@ def assignment(s):
 
 def by_the_library(x, mu, made, s):
     "Codes, centroids, q and loss after the same batches, by automatic differentiation"
+    walk = double(neighbour_walk(x).toarray())
     mu, x = double(mu).requires_grad_(), double(x)
     net = torch_network(made['net']) if made['net'] else None
     z = x.clone().requires_grad_()
     assign = assignment(s)
     target = {'one-hot': one_hot_target, 'no f': lambda q: power_target(q, 2., f=False),
-              'neighbours': lambda q: neighbours_target(q, x)}.get(s.get('target'),
+              'neighbours': lambda q: target_distribution(averaged(q, walk, steps=10))}.get(s.get('target'),
                                                                    target_distribution)
     opt = torch.optim.SGD([{'params': [mu, *net.parameters()] if net else [mu]},
                            {'params': [] if net else [z], 'lr': .1*len(made['rows'][0])}], lr=.1)

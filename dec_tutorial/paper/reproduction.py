@@ -24,7 +24,7 @@ from ..checkpoint import job_key
 from ..records import text_table
 from ..inside.commands import _arg, _command
 from ..inside.machine import _out_folder
-from . import ablations, combining, compare, figures, tables
+from . import ablations, combining, compare, figures, rivals, tables
 from .tables import (PAPER, QUICK, R_MIN, Cells, Lab, of_recipe, pivot, run_all,
                                        side_by_side)
 from .ablations import show_forest, variant_rows, variant_runs
@@ -112,7 +112,10 @@ EXPERIMENTS = dict(
     jitter=Item('jitter', compare.jitter,
                 partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
                         column_name='{} autoencoder')),
-    sizes=Item('sizes', compare.sizes, by_data, show_forest))
+    sizes=Item('sizes', compare.sizes, by_data, show_forest),
+    neighbours=Item('neighbours', partial(variant_runs, compare.NEIGHBOURS), variant_rows,
+                    show_forest),
+    rivals=Item('rivals', rivals.rivals, by_data, show_forest))
 
 # %% ../../nbs/13_reproduction.ipynb #d1d6dc22
 WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in

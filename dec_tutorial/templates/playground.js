@@ -311,7 +311,7 @@ class Playground {
   move({centre, point}, dx, dy) {
     const {mu, x, z, net} = this.model
     const moved = centre !== undefined ? [mu, centre] : [x, point]
-    if (moved[0] === x) this.model.neighbours = null
+    if (moved[0] === x) this.model.walk = null
     for (const [values, i] of net || moved[0] === mu ? [moved] : [moved, [z, point]]) {
       values[2*i] += dx
       values[2*i + 1] += dy

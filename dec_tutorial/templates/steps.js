@@ -94,24 +94,35 @@ function sharpened(q, f, k) { // q² / f, normalised
   return p
 }
 
-function neighbourLists(x, d, most) { // i and j are neighbours if one is among the nearest of the other
-  const n = x.length/d, lists = Array.from({length: n}, () => new Set())
+function neighbourSets(x, d, most) { // of each point: itself, its nearest, and whom it is nearest to
+  const n = x.length/d, sets = Array.from({length: n}, (_, i) => new Set([i]))
   for (let i = 0; i < n; i++) {
     const away = Float64Array.from({length: n}, (_, j) => squaredDistance(x, i, x, j, d))
     const order = Array.from(away.keys()).sort((a, b) => away[a] - away[b])
     for (const j of order.filter(j => j !== i).slice(0, most)) {
-      lists[i].add(j)
-      lists[j].add(i)
+      sets[i].add(j)
+      sets[j].add(i)
     }
   }
-  return lists.map(set => [...set])
+  return sets
 }
 
-function averaged(q, k, neighbours) { // each row becomes the mean of its neighbours' rows
+function neighbourWalk(sets) { // an edge weighs as much as its ends share neighbours, page 26
+  return sets.map(mine => {
+    const edges = [...mine].map(other => {
+      const shared = [...mine].filter(j => sets[other].has(j)).length
+      return {other, weight: shared/(mine.size + sets[other].size - shared)}
+    })
+    const sum = edges.reduce((total, edge) => total + edge.weight, 0)
+    return edges.map(edge => ({other: edge.other, weight: edge.weight/sum}))
+  })
+}
+
+function averaged(q, k, walk) { // each row becomes a mean over its neighbours' rows
   const out = new Float64Array(q.length)
-  neighbours.forEach((list, i) => {
-    for (const other of list) {
-      for (let j = 0; j < k; j++) out[i*k + j] += q[other*k + j]/list.length
+  walk.forEach((edges, i) => {
+    for (const {other, weight} of edges) {
+      for (let j = 0; j < k; j++) out[i*k + j] += weight*q[other*k + j]
     }
   })
   return out
@@ -121,8 +132,8 @@ function targetOf(m, rows) { // p of all points, with f of these rows
   if (m.target === 'one-hot') return oneHotTarget(m.q, m.k)
   let q = m.q
   if (m.target === 'neighbours') {
-    m.neighbours ??= neighbourLists(m.x, m.d, m.nearest)
-    for (let round = 0; round < m.rounds; round++) q = averaged(q, m.k, m.neighbours)
+    m.walk ??= neighbourWalk(neighbourSets(m.x, m.d, m.nearest))
+    for (let t = 0; t < m.walkSteps; t++) q = averaged(q, m.k, m.walk)
   }
   const f = m.target === 'no f' ? new Float64Array(m.k).fill(1) : softSizes(q, rows, m.k)
   return sharpened(q, f, m.k)
@@ -253,7 +264,7 @@ function stillNetwork(random) { // 2-16-16-2, which leaves every point where it 
 // ---- the loop, page 05
 
 const SETTINGS = {alpha: 1, wrongExponent: false, target: 'dec', batch: 0, fOfBatch: false,
-                  interval: 20, rate: .1, rounds: 3, nearest: 10, net: null, seed: 0}
+                  interval: 20, rate: .1, walkSteps: 10, nearest: 10, net: null, seed: 0}
 
 function makeModel(x, d, mu, settings) { // d: numbers of a code; without a network, of a point
   const m = {...SETTINGS, ...settings, x, mu, t: 0}
