@@ -47,7 +47,7 @@ def results_table(
     for d in datasets:
         runs = partial(read_records, experiment='fit', dataset=d)
         found = runs(recipe=recipe) or runs(recipe=RECIPES[recipe].large)
-        for m in ('k-means', 'spectral', 'AE+k-means', 'DEC'):
+        for m in ('k-means', 'spectral', 'AE+k-means', 'DEC', 'DEC+neighbours'):
             rows += summarise([r for r in found if r['method'] == m])
     if brief:
         of = {d: [r for r in rows if r['dataset'] == d] for d in datasets}

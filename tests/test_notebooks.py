@@ -59,7 +59,7 @@ class TestRun:
         from threadpoolctl import threadpool_limits
         for name in [m for m in sys.modules if m.split('.')[0] == 'dec_tutorial']:
             del sys.modules[name]
-        for name in ('nbdev', 'mpmath', 'skimage', 'clustpy', 'tensorboard'):
+        for name in ('nbdev', 'mpmath', 'skimage', 'clustpy', 'tensorboard', 'umap'):
             sys.modules[name] = None
         sys.path.insert(0, str(site))
         os.environ.update(PYTHONPATH=str(site), OMP_NUM_THREADS='1')

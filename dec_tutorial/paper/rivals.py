@@ -71,7 +71,7 @@ def rivals(lab:Lab):
     k_means = KMeans(ds.n_classes, n_init=20, random_state=lab.seed).fit_predict
     yield Run('k-means', partial(k_means, x), seed=lab.seed, ds=ds)
     for name, rival in RIVALS.items():
-        if name == 'mixture' and sparse.issparse(x): continue             # it takes no sparse points
+        if name == 'mixture' and sparse.issparse(x): continue          # it takes no sparse points
         yield Run(name, partial(rival, x, ds.n_classes, lab.seed), seed=lab.seed, ds=ds)
     yield lab.run('AE+k-means', lab.autoencoder)
     yield lab.run('N2D', partial(_n2d, lab))
