@@ -21,7 +21,8 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError, Str
 from sklearn.utils.validation import validate_data
 from . import __version__
 from .data import DecError, mostly_mean, scale_factor
-from .inside.reading import _column, check_offset, check_x, constant_and_large, lone_row
+from .inside.reading import (_column, check_offset, check_x,
+                                         constant_and_large, lone_row)
 from .model_file import _IN_FILE, FittedModel
 from .checkpoint import Checkpoint, fingerprint
 from .inside.workers import alike, first_only, worker, workers

@@ -353,9 +353,9 @@ def _check_classes(y, path): # a feature that happens to be called y would pass 
     cells = y.dropna()
     fractions = y.dtype.kind == 'f' and (cells % 1 != 0).any()
     if fractions or len(cells) > 20 and 4*cells.nunique() > len(cells):
-        raise DecError(f"{path}: column {y.name!r} would be taken for classes, but its cells hardly "
-                       f"are ({'fractions' if fractions else f'{cells.nunique()} different ones'}); "
-                       f"say --classes {y.name} if they are, --classes none if it is a feature (in "
+        what = 'fractions' if fractions else f'{cells.nunique()} different ones'
+        raise DecError(f"{path}: column {y.name!r} would be taken for classes, but its cells "
+                       f"hardly are ({what}); say --classes {y.name} if they are, --classes none if it is a feature (in "
                        f"Python: classes=), or drop it")
 
 # %% ../../nbs/40_reading.ipynb #a2e189a0
