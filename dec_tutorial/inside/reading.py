@@ -95,7 +95,7 @@ def _column(table, j): # as errors call it: by its name where it has one, else b
     name = table.columns[j] if hasattr(table, 'columns') else j
     return f'column {name!r}' if isinstance(name, str) else f'column {j}'
 
-# %% ../../nbs/40_reading.ipynb #4638fa6e
+# %% ../../nbs/40_reading.ipynb #mend0001
 _LOOKS = { # a cell that is no number -> what mends its column
     r'#.*|-+|\.+|\?|n/?a|null|none|missing': 'leave such cells empty, then fill or drop them',
     r'true|false|yes|no|t|f': 'write 1 and 0',
@@ -111,6 +111,7 @@ def _mend(words, n): # of the n cells of one column
     if len(words) < 2*words.nunique(): return 'encode or drop it'
     return 'encode or drop it, or call it class if it holds the classes'
 
+# %% ../../nbs/40_reading.ipynb #4638fa6e
 def _refuse_words(table, what):
     "A `DecError` that names every column with a word or a date in it, and those with holes"
     if hasattr(table, 'dtype') and table.dtype.kind in 'biufc': return
@@ -132,6 +133,7 @@ def _refuse_words(table, what):
         raise DecError(f"{what} holds {'; '.join(bad[:5])}{more}, where there must be a real "
                        f"number")
 
+# %% ../../nbs/40_reading.ipynb #fini0001
 def _check_finite(x, table, what):
     "A `DecError` that names the first cell with NaN or infinity in it, and the columns of others"
     with np.errstate(invalid='ignore'):
@@ -355,8 +357,8 @@ def _check_classes(y, path): # a feature that happens to be called y would pass 
     if fractions or len(cells) > 20 and 4*cells.nunique() > len(cells):
         what = 'fractions' if fractions else f'{cells.nunique()} different ones'
         raise DecError(f"{path}: column {y.name!r} would be taken for classes, but its cells "
-                       f"hardly are ({what}); say --classes {y.name} if they are, --classes none if it is a feature (in "
-                       f"Python: classes=), or drop it")
+                       f"hardly are ({what}); say --classes {y.name} if they are, --classes none "
+                       f"if it is a feature (in Python: classes=), or drop it")
 
 # %% ../../nbs/40_reading.ipynb #a2e189a0
 def _read_csv(path, header=False): # True: the first line is names, even if all are numbers
