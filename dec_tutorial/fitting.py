@@ -310,7 +310,7 @@ def _closing(dec, records, table, folder, chosen):
     *_, start, record = records
     told = record.get('measured', {}).get('verdict')
     lines = ['', table, '']
-    if record['acc'] is not None and start['acc'] > record['acc']:
+    if record['acc'] is not None and start['acc'] > record['acc'] + .01:
         lines += [f"{start['method']}, where the last phase began, is ahead of {record['method']} "
                   f"by the classes; the model's kmeans_labels_ has its clusters", '']
     if told: lines += [f"{told['verdict']}: {told['why']}", '']

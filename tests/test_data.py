@@ -226,8 +226,6 @@ class TestCsv:
         ('a,b\n1,\n', "NaN at row 0, column 'b'"), ('a,b\n1,2\n3,nan\n', 'NaN at row 1'),
         ('1e999,2\n', 'infinity'), ('1;2\n3;4\n', "';' between"), ('a\tb\n1\t2\n', "'\\t' between"),
         ('month,sum\n2020_01,2\n', "'2020_01' at row 0, column 'month'"),
-        ('a,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
-        ('x,label\n' + ''.join(f'{i},img_{i}.png\n' for i in range(30)), "column 'label' would be"),
         ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'), ('p,p\n1,2\n', "two columns named 'p'"),
         ('0,1,2\n4,5,6\n', 'counts from 0'),
         (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
@@ -537,6 +535,14 @@ class TestPoints:
             np.testing.assert_allclose(q, d.predict_proba(points[:9]), rtol=1e-5)
         with pytest.warns(UserWarning, match='the same for all points'):
             dec().fit(np.c_[far, 1e4 + X[:, 0]])
+
+    @pytest.mark.parametrize('times', [300, 1e6])
+    def test_an_absurd_row_is_named_and_survived(self, times):
+        frame = pd.DataFrame(rng.lognormal(0, 1, (440, 6)), columns=list('abcdef'))
+        frame.loc[7, 'c'] = times*frame.c.mean()
+        with pytest.warns(UserWarning, match="row 7 of X alone .* by its column 'c'.*PowerTransf"):
+            d = DEC(3, ae_iter=60, max_iter=20, random_state=0, device='cpu').fit(frame)
+        assert np.isfinite(d.predict_proba(frame)).all()
 
     def test_clusters_that_merge_are_not_lost_unseen(self):
         near = np.repeat([[0, 0], [.02, 0], [1, 1.]], 40, 0) + rng.normal(0, .001, (120, 2))
