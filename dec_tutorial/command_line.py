@@ -37,6 +37,9 @@ def dec_fit(
     max_iter:int=None, # most mini-batches of the KL phase; default: the recipe's
     dims:_arg("widths of the encoder, like 64,64,5; ConvDEC: the last; default: the recipe's",
               _widths)=None,
+    alpha:float=None, # see DEC; smaller where clusters whose codes lie near each other merge
+    classes:str=None, # of a table: the column with the classes, or none; default: by its name
+    header:bool=False, # of a .csv: its first line is names, even if all of them are numbers
     root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
     no_download:bool=False, # never fetch data from the network
     device:str='auto', # auto, cpu or cuda
@@ -48,7 +51,7 @@ def dec_fit(
     fit_and_report(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
                    root=root, no_download=no_download, update_interval=update_interval,
                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,
-                   dims=dims)
+                   dims=dims, alpha=alpha, classes=classes, header=header)
 
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
@@ -58,7 +61,10 @@ def dec_predict(
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
+    classes:str=None, # as for dec_fit; default: the columns that dec_fit takes for classes
+    header:bool=False, # as for dec_fit
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     from dec_tutorial.fitting import predict_and_write
-    predict_and_write(model, data, out=out, root=root, device=device)
+    predict_and_write(model, data, out=out, root=root, device=device, classes=classes,
+                      header=header)

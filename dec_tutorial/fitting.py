@@ -81,7 +81,8 @@ def _estimator(ds, n_clusters, method, **settings):
                        f"--n_clusters, or --n_clusters auto")
     if k == 'auto': k = 2                                                       # until it is found
     if k < 2: raise DecError(f'n_clusters is {k}; there is nothing to divide below 2 clusters')
-    dec = DEC(k, method=for_pictures(method, ds.image_shape), **settings)
+    given = {name: v for name, v in settings.items() if v is not None}
+    dec = DEC(k, method=for_pictures(method, ds.image_shape), **given)
     recipe, known = dec._resolved(ds.x)
     dec._check_points(ds.x, ds.x, known)
     scale_factor(ds.x, recipe.scale)
@@ -148,7 +149,9 @@ def _records(ds, dec, raw, graph, *, searched, told, **common):
     common.update(recipe=dec.recipe_.name, seed=dec.seed_,
                   device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device))
     def record(method, labels, seconds, **more):
-        return make_record('fit', ds.name, ds.n, method, y=ds.y, labels=labels,
+        y = ds.y
+        if y is not None: y, labels = y[ds.known], labels[ds.known]
+        return make_record('fit', ds.name, ds.n, method, y=y, labels=labels,
                            seconds=round(seconds, 1), **common, **more)
     plain = record('k-means', raw['labels'].numpy(), raw['seconds'], precision='float32',
                    iterations=raw['iterations'])
@@ -204,7 +207,8 @@ def _pictures(ds, dec, q, curve):
     if curve: draw['how_many'] = partial(show_k_curve, curve)
     draw['embedding'] = partial(_embedding, ds, dec)
     if ds.y is not None:
-        draw['contingency'] = partial(show_contingency, ds.y, dec.labels_, ds.classes)
+        y, c = ds.y[ds.known], dec.labels_[ds.known]
+        draw['contingency'] = partial(show_contingency, y, c, ds.classes)
     draw.update(confidence=partial(show_confidence, q), training=partial(show_training, dec))
     return draw
 
@@ -301,10 +305,14 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
             f"alone; if that is not meant, standardise the columns")
 
 # %% ../nbs/43_fitting.ipynb #clos0001
-def _closing(dec, record, table, folder, chosen):
+def _closing(dec, records, table, folder, chosen):
     "What stands in the terminal at the end"
+    *_, start, record = records
     told = record.get('measured', {}).get('verdict')
     lines = ['', table, '']
+    if record['acc'] is not None and start['acc'] > record['acc'] + .01:
+        lines += [f"{start['method']}, where the last phase began, is ahead of {record['method']} "
+                  f"by the classes; the model's kmeans_labels_ has its clusters", '']
     if told: lines += [f"{told['verdict']}: {told['why']}", '']
     if chosen: lines += [f'{dec.n_clusters_} clusters were chosen']
     return '\n'.join([*lines, f"stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open "
@@ -316,7 +324,8 @@ def _command_line(data, options): # that repeats a run
     usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
     for name, v in options.items():
         if name == 'dims' and v is not None: v = ','.join(map(str, np.ravel(v)))
-        if v is not None and v != usual.get(name): words += [f'--{name}', v]
+        if v is None or v is False or v == usual.get(name): continue
+        words += [f'--{name}'] if v is True else [f'--{name}', v]
     return shlex.join(map(str, words))
 
 # %% ../nbs/43_fitting.ipynb #ftt00011
@@ -327,12 +336,15 @@ def fit_and_report(
     out:str|None=None, # folder for the results; None: the first that no other command has filled
     root:str|None=None, # folder with benchmark data
     no_download:bool=False, # never fetch data from the network
+    classes:str|None=None, header:bool=False, # see load_data
     **settings, # of DEC
 ):
     "What `dec_fit` does: load, fit, write, and print what came out"
-    ds, method = load_data(data, root, not no_download), get_method(method).name
+    ds = load_data(data, root, not no_download, classes=classes or True, header=header)
+    method = get_method(method).name
     command = _command_line(data, dict(method=method, recipe=recipe, seed=seed, root=root,
-                                       n_clusters=n_clusters, **settings))
+                                       n_clusters=n_clusters, classes=classes, header=header,
+                                       **settings))
     known = [ds.name, recipe, seed] if method == 'DEC' else [ds.name, method, recipe, seed]
     name = '-'.join(map(str, known))
     folder = _user_path(out) if out else _default_folder(name, command)
@@ -340,11 +352,11 @@ def fit_and_report(
     if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}')
     dec, records, table = run_fit(ds, folder, n_clusters, method=method, seed=seed,
                                   command=command, recipe=recipe, **settings)
-    if table: print(_closing(dec, records[-1], table, folder, chosen=n_clusters == 'auto'))
+    if table: print(_closing(dec, records, table, folder, chosen=n_clusters == 'auto'))
 
 # %% ../nbs/43_fitting.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
-    names = [*vars(dec).pop('feature_names_in_', ())]
+    names = [name.strip() for name in vars(dec).pop('feature_names_in_', ())]
     if not names or not ds.names: return ds.x
     odd = (Counter(names) - Counter(ds.names)) + (Counter(ds.names) - Counter(names))
     if odd:
@@ -358,13 +370,15 @@ def predict_and_write(
     *, out:str|None=None, # the CSV file to write; None: assignments-DATA.csv
     root:str|None=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
+    classes:str|None=None, header:bool=False, # see load_data
 ):
     "What `dec_predict` does: assign points to clusters, and write row, cluster, confidence"
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
     if out.is_file() and open(out, 'rb').readline(99).strip() != b'row,cluster,confidence':
         raise DecError(f"{out} holds something else than assignments; move it, or name another "
                        f"file with --out")
-    dec, ds = DEC.load(model, device), load_data(data, root, classes=False)
+    dec = DEC.load(model, device)
+    ds = load_data(data, root, classes=classes or False, header=header)
     q = dec.predict_proba(_in_order(dec, ds))
     _assignments(q, out)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '

@@ -246,7 +246,7 @@ def _attempt(make, rows, recipe, seed, *, rate, ck, augment):
         if not math.isfinite(behind): raise Diverged('autoencoder: its weights are no numbers')
         why = (f'the autoencoder restores points worse than principal components do, by '
                f'{behind:.0%} of their variance')
-    except Diverged as e: phases, behind, why = [], math.inf, str(e)
+    except Diverged as e: phases, behind, why = [], math.inf, str(e).split(';')[0]
     return dict(weights=ae.state_dict(), behind=behind, why=why,
                 seconds=sum(t.seconds for t in phases) or time.perf_counter() - began,
                 phases=[dict(name=t.name, history=t.history) for t in phases])
@@ -274,7 +274,8 @@ def train_autoencoder(
     if best['behind'] == math.inf: raise Diverged(best['why'])
     if best['behind'] >= .1:
         warnings.warn(f"{best['why']}, and a lower rate is no better; give it more batches "
-                      f"(ae_iter) or a higher rate, for clusters made from its codes mean little")
+                      f"(ae_iter), and draw in long tails of the columns first, for clusters made "
+                      f"from its codes mean little")
     ae = fast_layers(make(rows.d, recipe.dims, recipe.init, seed))
     ae.load_state_dict(best['weights'])
     return ae.to(rows.device), best['phases'], seconds

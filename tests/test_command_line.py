@@ -1,6 +1,7 @@
 "What `dec_fit` and `dec_predict` leave, print, and say when something is wrong"
 import base64, csv, json, re, shlex, subprocess, warnings
 from html.parser import HTMLParser
+from types import SimpleNamespace
 import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest, torch
 from scipy import sparse
 from conftest import files, make_blobs, script
@@ -214,6 +215,36 @@ class TestPredict:
     def test_other_files_are_left_alone(self, here, run):
         said = complaint(dec_predict, run[0]/'model.safetensors', 'blobs.npz', out='blobs.npz')
         assert 'something else than assignments' in said and len(load_data('blobs.npz').x) == 200
+
+class TestTable:
+    def test_half_labelled_rows_are_clustered_and_the_labelled_ones_scored(self, here, capsys):
+        x, y = make_blobs()
+        kinds = np.where(np.arange(200) % 4, np.array(list('abc'))[y], '')
+        data = write_table('t.csv', np.c_[x, kinds], [*columns, 'kind'])
+        with pytest.warns(UserWarning, match="column 'kind' names no class at row 0 .50 of 200 rows"):
+            dec_fit(data, classes='kind', out='o', **brief)
+        assert '3 classes (known for 150 points)' in capsys.readouterr().out
+        assert records_of(here/'o')[-1]['acc'] == 1 and (here/'o'/'contingency.png').exists()
+        with pytest.warns(UserWarning):
+            dec_predict('o/model.safetensors', data, classes='kind', out='c.csv')
+        assert clusters_of('c.csv') == clusters_of('o/assignments.csv')
+
+    def test_names_of_numbers_and_names_with_blanks(self, here):
+        years = [' 2001', *map(str, range(2002, 2016)), '2016']
+        data = write_table('t.csv', make_blobs()[0], years)
+        dec_fit(data, header=True, n_clusters=3, alpha=.5, out='o', **brief)
+        assert ' --header ' in records_of(here/'o')[-1]['command']
+        with pytest.raises(DecError, match='has other columns'):
+            dec_predict('o/model.safetensors', write_table('u.csv', np.ones((9, 16)), columns))
+        dec_predict('o/model.safetensors', data, header=True, out='c.csv')
+        assert clusters_of('c.csv') == clusters_of('o/assignments.csv')
+        assert DEC.load('o/model.safetensors').alpha == .5
+
+    def test_a_last_phase_below_its_start_is_told(self, here, monkeypatch):
+        start, end = dict(method='AE+k-means', acc=.77), dict(method='DEC', acc=.65)
+        dec = SimpleNamespace(stop_reason_='tol', n_iter_=9)
+        told = [fitting._closing(dec, pair, 'table', here, False) for pair in ([start, end], [end, end])]
+        assert ['AE+k-means, where the last phase began, is ahead' in t for t in told] == [True, False]
 
 class TestFolder:
     @pytest.mark.parametrize('name', ['record.json', 'top.png', 'model.safetensors'])

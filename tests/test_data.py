@@ -9,7 +9,7 @@ from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_fact
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.inside import reading
 from dec_tutorial.inside.reading import atomic_path, check_offset, check_x, check_y
-from dec_tutorial.practice.own_data import agreement, doubtful, top_words
+from dec_tutorial.practice.own_data import agreement, doubtful, load_pictures, separation, top_words
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Rows, Stage
 
@@ -138,7 +138,9 @@ class TestCsv:
         ('a,Label,b,c\n1,x,2,3\n4,w,5,6.5\n', [1, 0]),            # the label column stands anywhere
         ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6.5', None),     # quotes, CRLF, an empty line
         ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6.5\n', [0, 0]),               # what spreadsheets write
-        ('0,1,2,label\n1,2,3,1\n4,5,6.5,0\n', [1, 0]), ('1,2,3\n4e0,+5, 6.5\n', None)])
+        ('0,1,2,label\n1,2,3,1\n4,5,6.5,0\n', [1, 0]), ('1,2,3\n4e0,+5, 6.5\n', None),
+        ('a, b,2020\n1, 2, 3\n4,5,6.5\n\n,,\n,,\n', None),       # a spreadsheet's empty last lines
+        ('a,b,c,\n1,2,3,\n4,5,6.5,\n', None), ('a,b,c\n1,2,3\n4,5,6.5\n'.encode('utf-16'), None)])
     def test_good_tables(self, tmp_path, text, y):
         ds = self.load(tmp_path, text)
         np.testing.assert_array_equal(ds.x, [[1, 2, 3], [4, 5, 6.5]])
@@ -160,6 +162,56 @@ class TestCsv:
         assert ds.y.tolist() == codes and ds.classes == names and ds.names == ['a']
         assert self.load(tmp_path, text, classes=False).y is None
 
+    @pytest.mark.parametrize('yes, no', [('True', 'False'), ('TRUE', ' FALSE'), ('true', 'false')])
+    def test_truth_values_are_1_and_0(self, tmp_path, yes, no):
+        assert self.load(tmp_path, f'a,b\n1,{yes}\n2,{no}\n').x.tolist() == [[1, 1], [2, 0]]
+
+    def test_names_of_numbers(self, tmp_path):
+        years = '2019,2020\n1,2\n'
+        assert self.load(tmp_path, years, header=True).names == ['2019', '2020']
+        assert self.load(tmp_path, years).n == 2
+        assert self.load(tmp_path, 'region, 2020 \n1,2\n').names == ['region', '2020']
+        assert refused(lambda: self.load(tmp_path, 'nan,2\n1,3\n'), 'NaN at row 0')    # no names
+
+    @pytest.mark.parametrize('cells, mend', [
+        ('2020-01-31 02/28/2020', 'make a number of each date'), ('$1 €1.50', 'plain numbers'),
+        ('1.500.000 1"', 'plain numbers'), ('"1,5" "1,500"', 'plain numbers'),
+        ("12% 3kg '4'", 'plain numbers'), ('#DIV/0! #N/A ? NA - null', 'leave such cells empty'),
+        ('yes No T', 'write 1 and 0'), ('red', 'encode or drop it')])
+    def test_what_mends_a_column(self, tmp_path, cells, mend):
+        for cell in cells.split(' '):
+            assert refused(lambda: self.load(tmp_path, f'a,b\n1,{cell}\n'), 'row 0', mend)
+        assert refused(lambda: self.load(tmp_path, 'a\n1\n2\nTotal\n'), '1 such cells: mend them')
+
+    def test_bad_columns_are_named_all_at_once(self, tmp_path):
+        rows = (f'{"ab"[i % 2]},A{i},{i or ""},{i % 4 or "#DIV/0!"},{i}\n' for i in range(30))
+        bad = "column 'species' (encode or", "column 'id' (an identifier: drop", "nothing at row 0, column 'h'"
+        assert refused(lambda: self.load(tmp_path, 'species,id,h,v,w\n' + ''.join(rows)), *bad,
+                       "column 'v' (leave such cells", 'call it class if')
+        assert refused(lambda: self.load(tmp_path, 'a,b,c\n1,,3\n1,2,\n'), "'b' (2 such", "also in column 'c'")
+
+    @pytest.mark.parametrize('name', ['CustomerID', 'ID#'])
+    def test_identifiers_are_remarked(self, tmp_path, name):
+        text = f'{name},age\n' + ''.join(f'{7*i},{i % 9}\n' for i in range(30))
+        with pytest.warns(UserWarning, match=f"'{name}' has another whole number in every row"):
+            self.load(tmp_path, text)
+
+    @pytest.mark.parametrize('value', [lambda i: i % 200, lambda i: .5*(i % 5), 'p{}.png'.format])
+    def test_a_target_of_many_values_is_no_class(self, tmp_path, value):
+        text = 'a,target\n' + ''.join(f'{i % 7},{value(i)}\n' for i in range(400))
+        assert refused(lambda: self.load(tmp_path, text), "'target' would be taken", '--classes none')
+        assert self.load(tmp_path, text, classes='target').n_classes > 4
+        if value(1) == 1: assert self.load(tmp_path, text, classes='none').d == 2
+        assert refused(lambda: self.load(tmp_path, text, classes='kind'), "no column 'kind'")
+
+    @pytest.mark.parametrize('y', ['x,,z,x', '1,,2,1', 'x,nan,y,x'])
+    def test_rows_without_a_class(self, tmp_path, y):
+        text = 'a,kind\n' + ''.join(f'{i},{c}\n' for i, c in enumerate(y.split(',')))
+        with pytest.warns(UserWarning, match="t.csv: column 'kind' names no class at row 1 .1 of 4"):
+            ds = self.load(tmp_path, text, classes='kind')
+        assert ds.y.tolist() == [0, -1, 1, 0] and ds.known.sum() == 3 and len(ds.classes) == 2
+        assert self.load(tmp_path, 'a,class\n1,\n2,\n').y is None
+
     def test_coordinates_are_no_classes(self, tmp_path):
         assert self.load(tmp_path, 'X,y\n1,4\n2,4\n').y is None
         named = self.load(tmp_path, 'x,y,class\n1,4,0\n2,4,1\n1,5,1\n')
@@ -168,15 +220,13 @@ class TestCsv:
     @pytest.mark.parametrize('text, word', [
         ('', 'No columns'), ('\n\n', 'No columns'), ('a,b\n', 'No columns'), ('y\n1\n1\n', 'cannot be read as points'),
         ('1,2\n3\n', 'row 1, column 1'), ('a,b\n1,2\n3,4,5\n', 'Expected 2 fields in line 3'),
-        ('a,b\n1,2,3\n3,4,5\n', 'Length mismatch'),
+        ('a,b\n1,2,3\n3,4,5\n', '2 cells in its first line and 3 columns'),
+        ('# made by a program\na,b\n1,2\n', 'nothing above the names'),
         ('a,b\n1,2\n3,x\n', "'x' at row 1, column 'b'"),
         ('a,b\n1,\n', "NaN at row 0, column 'b'"), ('a,b\n1,2\n3,nan\n', 'NaN at row 1'),
         ('1e999,2\n', 'infinity'), ('1;2\n3;4\n', "';' between"), ('a\tb\n1\t2\n', "'\\t' between"),
         ('month,sum\n2020_01,2\n', "'2020_01' at row 0, column 'month'"),
-        ('a,y\n1,.5\n2,1\n', "column 'y' would be taken for classes"),
-        ('x,label\n' + ''.join(f'{i},img_{i}.png\n' for i in range(30)), "column 'label' would be"),
-        ('a,class\n1,0\n2,\n3,0\n', 'y names no class at row 1'),
-        ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'utf-8'),
+        ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'), ('p,p\n1,2\n', "two columns named 'p'"),
         ('0,1,2\n4,5,6\n', 'counts from 0'),
         (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
         ('t,a\n1700000000,1\n1700000020,4\n', "column 't' of"),
@@ -223,10 +273,14 @@ class TestBadFiles:
         assert not (tmp_path/'trace').exists()
 
     def test_pickled_arrays_are_not_loaded(self, tmp_path):
-        bombs = np.array([[Bomb(tmp_path/'trace')]], object)
+        bombs, x = np.array([[Bomb(tmp_path/'trace')]], object), np.ones((2, 2))
+        words = np.array(['a', 'b'], object)
         np.save(tmp_path/'t.npy', bombs, allow_pickle=True)
-        np.savez(tmp_path/'t.npz', x=bombs)
-        for f in ('t.npy', 't.npz'): assert refused(lambda: load_data(tmp_path/f), tmp_path/f)
+        assert refused(lambda: load_data(tmp_path/'t.npy'), 't.npy', '.astype(str)')
+        for arrays, name in ((dict(x=bombs), 'x'), (dict(x=x, y=words), 'y'), (dict(x=x, z=words), '')):
+            np.savez(tmp_path/'t.npz', **arrays)
+            if name: assert refused(lambda: load_data(tmp_path/'t.npz'), f't.npz: {name}', '.astype')
+            else: assert load_data(tmp_path/'t.npz').n == 2                      # nobody needs z
         assert not (tmp_path/'trace').exists()
         pickle.loads(pickle.dumps(bombs))                                    # the bomb itself works
         assert (tmp_path/'trace').is_dir()
@@ -309,7 +363,8 @@ class TestCheckOffset:
     far = np.c_[1_700_000_000 + 60*np.arange(40)%600, np.arange(40)]
 
     @pytest.mark.parametrize('x', [far, far.astype(np.int32), far.astype(object),
-                                   pd.DataFrame(far).convert_dtypes()])
+                                   pd.DataFrame(far).convert_dtypes(),
+                                   np.c_[1e9 + rng.normal(0, 20, 40), 100*far[:, 1]]])
     def test_columns_that_float32_would_forget(self, x):
         assert refused(lambda: check_offset(x), 'column 0', 'float32')
         assert refused(lambda: DEC(2).fit(x), 'column 0', 'float32')
@@ -368,6 +423,22 @@ class TestOwnData:
     def test_what_tells_clusters_apart(self):
         assert doubtful([[.9, .1], [.5, .5], [.6, .4]], 2).tolist() == [1, 2]
         assert top_words(np.eye(2), [0, 1], ['sea', 'sky'], 1) == {0: ['sea'], 1: ['sky']}
+
+    @pytest.mark.parametrize('labels', [[0, 0, 1, 1, np.nan], [0, 0, 1, 1, -1], [*'aabb', None]])
+    def test_rows_without_a_cluster_are_left_out(self, labels):
+        x = rng.random((5, 2))
+        with pytest.warns(UserWarning, match='1 of 5 rows have no cluster'): got = separation(x, labels)
+        assert got == separation(x[:4], labels[:4])
+
+    @pytest.mark.parametrize('call, word', [
+        (lambda: load_pictures('.', 32), 'shape must be a height and a width'),
+        (lambda: load_pictures('.', (0, 32)), 'shape must be'),
+        (lambda: top_words(np.eye(4), [0, 0, 1, 1], ['a', 'b']), '4 columns and there are 2 names'),
+        (lambda: top_words(np.eye(4), [0, 1], list('abcd')), '4 rows and labels of shape (2,)'),
+        (lambda: separation([['a', 1]], [0]), "'a' at row 0"), (lambda: doubtful([.5, .5]), '(2,)'),
+        (lambda: separation(np.ones((2, 2)), [0]), '2 rows'),
+        (lambda: agreement([[0, 1], [0]]), 'cannot be compared')])
+    def test_wrong_arguments(self, call, word): assert refused(call, word)
 
 def write(path, text='new', then=None):
     with atomic_path(path) as tmp:
@@ -453,9 +524,34 @@ class TestPoints:
             q = dec().fit(X*size).predict_proba(X*size)
             np.testing.assert_array_equal(q, fitted.predict_proba(X))
 
-    def test_a_column_that_is_the_same_for_all_points(self):
-        frame = pd.DataFrame(X).rename(columns=str).assign(year=1e4)
-        with pytest.warns(UserWarning, match='the same for all points'): dec().fit(frame)
+    @pytest.mark.parametrize('value', [1e4, 2e7, -5e8, 1e30])
+    def test_a_column_that_is_the_same_for_all_points_does_not_count(self, value, tmp_path):
+        far = np.c_[np.float64(X), np.full(60, value)]
+        for points in (far, sparse.csr_matrix(far)):
+            d = dec().fit(points)
+            assert d.scale_[-1] == 0 and d.scale_[0] == pytest.approx(scale_factor(X))
+            d.save(tmp_path/'m')
+            q = DEC.load(tmp_path/'m', device='cpu').predict_proba(far[:9] + ([0]*20 + [1]))
+            np.testing.assert_allclose(q, d.predict_proba(points[:9]), rtol=1e-5)
+        with pytest.warns(UserWarning, match='the same for all points'):
+            dec().fit(np.c_[far, 1e4 + X[:, 0]])
+
+    @pytest.mark.parametrize('times', [300, 1e6])
+    def test_an_absurd_row_is_named_and_survived(self, times):
+        frame = pd.DataFrame(rng.lognormal(0, 1, (440, 6)), columns=list('abcdef'))
+        frame.loc[7, 'c'] = times*frame.c.mean()
+        with pytest.warns(UserWarning, match="row 7 of X alone .* by its column 'c'.*PowerTransf"):
+            d = DEC(3, ae_iter=60, max_iter=20, random_state=0, device='cpu').fit(frame)
+        assert np.isfinite(d.predict_proba(frame)).all()
+
+    def test_clusters_that_merge_are_not_lost_unseen(self):
+        near = np.repeat([[0, 0], [.02, 0], [1, 1.]], 40, 0) + rng.normal(0, .001, (120, 2))
+        ae = AutoEncoder(2, (2,))
+        ae.encoder[0].weight.data, ae.decoder[0].weight.data = torch.eye(2), torch.eye(2)
+        with pytest.warns(UserWarning, match='codes had 3 .kmeans_labels_.*alpha, now 1, to a hundr'):
+            d = DEC(3, autoencoder=ae, random_state=0, device='cpu').fit(near)
+        kept = DEC(3, autoencoder=ae, random_state=0, device='cpu', alpha=.01).fit(near)
+        assert [len(set(v)) for v in (d.labels_, d.kmeans_labels_, kept.labels_)] == [2, 3, 3]
 
 class TestModelFile:
     def test_save_and_load(self, fitted, tmp_path, monkeypatch):

@@ -301,7 +301,7 @@ class TestSecondAttempts:
 
     def test_one_that_diverges_at_every_rate_is_told_of(self):
         wild = replace(narrow, finetune=Stage(60, lr=1e30))
-        with pytest.warns(UserWarning), pytest.raises(DecError, match='lower the learning rate'):
+        with pytest.warns(UserWarning), pytest.raises(DecError, match='Recipe with lower rates'):
             small(recipe=wild).fit(points)
 
 class TestStream:

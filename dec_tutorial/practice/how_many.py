@@ -167,7 +167,10 @@ def _judge(found, k):
         return 'no groups here', (f"half-way between neighbouring clusters there are "
                                   f"{found['filled']:.0%} as many points as about their means")
     if found['clusters'] < k:
-        return 'unsure', f"only {found['clusters']} of {k} clusters hold points; try fewer"
+        lost = f"only {found['clusters']} of {k} clusters hold points"
+        if found['started'] == found['clusters']: return 'unsure', f'{lost}; try fewer'
+        return 'unsure', (f"{lost}, and k-means on the codes had {found['started']}; try fewer, or "
+                          f"a smaller alpha, say 0.01")
     if found['agreement'] < .6:
         return 'unsure', (f"half of the points gives other clusters (agreement "
                           f"{found['agreement']:.2f}); try another number of them, more points, or "
@@ -186,7 +189,7 @@ def verdict(
     X, # the points it was fitted on, (n, d)
     kmeans=None, # clusters of k-means on these points, (n,), where they are known
     most:int=5000, # points to look at
-)->dict: # verdict, why; agreement, same_as_kmeans, filled, filled_kmeans, clusters
+)->dict: # verdict, why; numbers it rests on, kmeans_labels_ counting as start
     "What to think of a clustering, from numbers that need no labels"
     x = check_x(X)
     pick = np.random.default_rng(0).permutation(x.shape[0])[:most]
@@ -206,6 +209,10 @@ def verdict(
     else: kmeans = kmeans[pick]
     found = dict(agreement=agreement([labels[half], again]), clusters=len(np.unique(dec.labels_)),
                  same_as_kmeans=agreement([labels, kmeans]), filled=filled(x, labels),
-                 filled_kmeans=filled(x, kmeans))
+                 filled_kmeans=filled(x, kmeans), started=len(np.unique(dec.kmeans_labels_)),
+                 same_as_start=agreement([labels, dec.kmeans_labels_[pick]]))
     word, why = _judge(found, dec.n_clusters_)
+    if found['same_as_start'] < .6 and word != 'no groups here':
+        why += (f"; the last phase has left its start, k-means on the codes, far behind (agreement "
+                f"{found['same_as_start']:.2f}), so compare the two, labels_ and kmeans_labels_")
     return dict(verdict=word, why=why, **found)

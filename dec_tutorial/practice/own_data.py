@@ -6,14 +6,16 @@
 __all__ = ['agreement', 'separation', 'doubtful', 'load_pictures', 'top_words']
 
 # %% ../../nbs/30_own_data.ipynb #db6ee232
-import itertools
+import itertools, warnings
 from pathlib import Path
-import numpy as np
+import numpy as np, pandas as pd
 from PIL import Image, ImageOps, UnidentifiedImageError
+from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 from ..data import Dataset, DecError
-from ..inside.reading import _user_path
+from ..inside.checks import check, is_whole
+from ..inside.reading import _reason, _refuse_twins, _user_path, check_x
 
 # %% ../../nbs/30_own_data.ipynb #883429b3
 def agreement(
@@ -24,22 +26,33 @@ def agreement(
     pairs = list(itertools.combinations(runs, 2) if others is None
                  else itertools.product(runs, others))
     if not pairs: raise DecError('agreement needs at least two runs to compare')
-    return float(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
+    try: return float(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
+    except ValueError as e:
+        raise DecError(f"the runs cannot be compared ({_reason(e)}); give a cluster for each of "
+                       f"the same points") from e
 
 # %% ../../nbs/30_own_data.ipynb #552f78dd
+def _clustered(labels, n): # labels as an array, and which of the n rows have one
+    labels = np.asarray(labels)
+    if labels.shape != (n,):
+        raise DecError(f"there are {n} rows and labels of shape {labels.shape}; give those of the "
+                       f"same points")
+    there = pd.notna(labels) & (labels != -1)
+    if not there.all():
+        warnings.warn(f"{n - there.sum()} of {n} rows have no cluster (NaN or -1) and are left out")
+    return labels, there
+
 def separation(
     # a pandas data frame: numbers, dates as pandas has them, words; holes are left out. What its
-    # dtypes call object or string counts as words, unless it is all numbers
+    # dtypes call object or string counts as words, unless it is all numbers. Or an array of numbers
     frame,
-    labels, # clusters, (n,)
+    labels, # clusters, (n,); rows with NaN or -1 are left out
 )->dict: # column -> share of its variance between the clusters, largest first
     "Which columns part the clusters"
-    if len(frame) != len(labels):
-        raise DecError(f"frame has {len(frame)} rows and labels {len(labels)}; give those of the "
-                       f"same points")
-    if len(twice := frame.columns[frame.columns.duplicated()]):
-        raise DecError(f"frame has two columns named {twice[0]!r}; give each a name of its own")
-    labels, out = np.asarray(labels), {}
+    if not hasattr(frame, 'columns'): frame = pd.DataFrame(check_x(frame, 'frame'))
+    _refuse_twins(frame, 'frame')
+    labels, kept = _clustered(labels, len(frame))
+    frame, labels, out = frame[kept], labels[kept], {}
     for name, column in frame.items():
         column = column.infer_objects()
         there, kind = column.notna().to_numpy(bool), getattr(column.dtype, 'kind', 'O')
@@ -65,6 +78,7 @@ def doubtful(
     m:int=5, # points to name
 )->np.ndarray: # their numbers, most doubtful first
     "Points that two clusters have nearly equal claims to"
+    if np.ndim(q) != 2: raise DecError(f"q must have a row a point, not shape {np.shape(q)}")
     best = np.sort(np.asarray(q), 1)
     lead = best[:, -1] - best[:, -2] if best.shape[1] > 1 else best[:, 0]
     return np.argsort(lead, kind='stable')[:m]
@@ -76,6 +90,8 @@ def load_pictures(
     grey:bool=True, # False: three colours, as (3, height, width)
 )->tuple: # a Dataset, and the paths of its rows, in the order of their names
     "The pictures in a folder as points"
+    check('shape', shape, np.shape(shape) == (2,) and all(map(is_whole, shape)),
+          'a height and a width, like (32, 32)')
     kinds = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'}
     files = sorted(f for f in _user_path(folder).rglob('*')
                    if f.suffix.lower() in kinds and f.name[0] != '.')          # hidden: no pictures
@@ -112,7 +128,13 @@ def top_words(
     m:int=6, # words a cluster
 )->dict: # cluster -> words, most telling first
     "The words that tell a cluster from the rest"
-    labels, names = np.asarray(labels), np.asarray(names)
+    x = x.tocsr() if sparse.issparse(x) else np.asarray(x)
+    if len(names) != x.shape[1]:
+        raise DecError(f"x has {x.shape[1]} columns and there are {len(names)} names; give each "
+                       f"column one")
+    check('m', m, is_whole(m), 'a whole number of at least 1')
+    labels, kept = _clustered(labels, x.shape[0])
+    x, labels, names = x[kept], labels[kept], np.asarray(names)
     def mean(rows):
         return np.asarray(x[rows].mean(0)).ravel() if rows.any() else np.zeros(x.shape[1])
     return {int(j): names[np.argsort(-(mean(labels == j) - mean(labels != j)),
