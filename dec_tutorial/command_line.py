@@ -20,12 +20,17 @@ def _widths(text):
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
+def _height_width(text): # of 32, or of 32,48
+    size = _widths(text)
+    return size*2 if len(size) == 1 else size
+
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
 def dec_fit(
-    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
-              '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
-              'y beside x is not)', str, opt=False, nargs='?')='digits',
+    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k; a folder of '
+              'pictures or texts; a .txt file, a text a line; or a .npz, .npy, .csv, .tsv, .parquet '
+              'or .xlsx file (a column y, target, label(s) or class(es) is taken for classes; y '
+              'beside x is not)', str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
                 'ConvDEC, ConvDEC-pooled, ConvDEC-DA', str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors
@@ -37,6 +42,12 @@ def dec_fit(
     max_iter:int=None, # most mini-batches of the KL phase; default: the recipe's
     dims:_arg("widths of the encoder, like 64,64,5; ConvDEC: the last; default: the recipe's",
               _widths)=None,
+    table:bool=False, # a mixed table: scale numbers, encode words, dates and truth values
+    fill:bool=False, # with --table: fill missing cells
+    size:_arg('pictures are brought to this height,width; default: 32,32', _height_width)=None,
+    colour:bool=False, # pictures in colour; default: grey
+    folder_classes:bool=False, # the folder of a picture or text is its class, to score with
+    copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
     root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
     no_download:bool=False, # never fetch data from the network
     device:str='auto', # auto, cpu or cuda
@@ -48,7 +59,9 @@ def dec_fit(
     fit_and_report(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
                    root=root, no_download=no_download, update_interval=update_interval,
                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,
-                   dims=dims)
+                   dims=dims, copy_to=copy_into,
+                   reading=dict(table=table, fill=fill, size=size, colour=colour,
+                                folder_classes=folder_classes))
 
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
@@ -58,7 +71,8 @@ def dec_predict(
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
+    copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     from dec_tutorial.fitting import predict_and_write
-    predict_and_write(model, data, out=out, root=root, device=device)
+    predict_and_write(model, data, out=out, root=root, device=device, copy_to=copy_into)

@@ -25,6 +25,8 @@ from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
 from .evaluation import show_confidence, show_contingency, show_top
+from .practice.inputs import (_refuse_full, column_table, copy_into, describe_clusters,
+                                          known_region, read_points, unseen)
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
                                           show_training)
@@ -252,8 +254,9 @@ def _default_folder(name, command): # the first that no other command has filled
 def _write_text(path, text):
     with atomic_path(path) as tmp: tmp.write_text(text, encoding='utf-8')
 
-def _assignments(q, path): # a line for every point
-    table = pd.DataFrame(dict(row=range(len(q)), cluster=q.argmax(1), confidence=q.max(1)))
+def _assignments(q, path, **more): # a line for every point
+    table = pd.DataFrame(dict(row=range(len(q)), cluster=q.argmax(1), confidence=q.max(1),
+                              **{name: v for name, v in more.items() if v is not None}))
     with atomic_path(path) as tmp:
         table.to_csv(tmp, index=False, float_format='%.6f', lineterminator='\r\n')
 
@@ -269,21 +272,28 @@ def _shares(dec, records, drawing):
              'pictures': drawing}
     return {name: seconds/sum(spent.values()) for name, seconds in spent.items()}
 
+def _with_source(dec, ds, labels): # the model, and what dec_predict has to know of the source
+    kept = copy.copy(dec)
+    if ds.names and len({*ds.names}) == ds.d:
+        kept.feature_names_in_ = np.array(ds.names, dtype=object)
+    some = slice(None, None, max(1, ds.n//100_000))
+    kept.how_ = (ds.how or {}) | known_region(ds.x[some], labels[some], dec.n_clusters_)
+    return kept
+
 def _write_all(out, ds, dec, records, table, curve):
     "The files of a run, each whole or not at all"
     q = dec.predict_proba(ds.x)
-    _assignments(q, out/'assignments.csv')
+    _assignments(q, out/'assignments.csv', name=ds.rows)
     for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
     began = time.perf_counter()
     pictures = _drawn(_pictures(ds, dec, q, curve), out)
     shares = _shares(dec, records, drawing=time.perf_counter() - began)
-    kept = copy.copy(dec)
-    if ds.names and len({*ds.names}) == ds.d:
-        kept.feature_names_in_ = np.array(ds.names, dtype=object)
-    kept.save(out/'model.safetensors')
+    _with_source(dec, ds, q.argmax(1)).save(out/'model.safetensors')
+    about = [] if on_disk(ds.x) else describe_clusters(ds, q)
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
-        verdict=records[-1].get('measured', {}).get('verdict'), shares=shares,
+        verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
+        columns=column_table(ds, q.argmax(1)),
         map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
@@ -293,7 +303,7 @@ def _write_all(out, ds, dec, records, table, curve):
 
 # %% ../nbs/43_fitting.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
-    if not ds.names or ds.image_shape or ds.d < 2: return ''
+    if not ds.names or sparse.issparse(ds.x) or ds.image_shape or ds.d < 2: return ''
     spread = ds.x.var(0, dtype=float)
     if spread.max() <= .9*spread.sum(): return ''
     return (f"\ncolumn {ds.names[spread.argmax()]!r} has numbers so much larger than the others "
@@ -301,10 +311,16 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
             f"alone; if that is not meant, standardise the columns")
 
 # %% ../nbs/43_fitting.ipynb #clos0001
-def _closing(dec, record, table, folder, chosen):
+def _prepared(ds): # what was done to the columns of a mixed table
+    if not ds.how or 'columns' not in ds.how: return ''
+    return '\n\n' + text_table([{name: c[name] for name in ('column', 'type', 'missing', 'done')}
+                                for c in ds.how['columns']]) + '\n'
+
+def _closing(dec, record, table, folder, chosen, about):
     "What stands in the terminal at the end"
     told = record.get('measured', {}).get('verdict')
-    lines = ['', table, '']
+    lines = ['', table, '', *(f"cluster {c['cluster']}: {c['told by']}" for c in about
+                              if 'told by' in c), '']
     if told: lines += [f"{told['verdict']}: {told['why']}", '']
     if chosen: lines += [f'{dec.n_clusters_} clusters were chosen']
     return '\n'.join([*lines, f"stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open "
@@ -315,8 +331,9 @@ def _closing(dec, record, table, folder, chosen):
 def _command_line(data, options): # that repeats a run
     usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
     for name, v in options.items():
-        if name == 'dims' and v is not None: v = ','.join(map(str, np.ravel(v)))
-        if v is not None and v != usual.get(name): words += [f'--{name}', v]
+        if name in ('dims', 'size') and v is not None: v = ','.join(map(str, np.ravel(v)))
+        if v is True: words.append(f'--{name}')
+        elif v is not None and v != usual.get(name): words += [f'--{name}', v]
     return shlex.join(map(str, words))
 
 # %% ../nbs/43_fitting.ipynb #ftt00011
@@ -327,20 +344,30 @@ def fit_and_report(
     out:str|None=None, # folder for the results; None: the first that no other command has filled
     root:str|None=None, # folder with benchmark data
     no_download:bool=False, # never fetch data from the network
+    copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
+    reading:dict|None=None, # table, fill, size, colour, folder_classes of read_points
     **settings, # of DEC
 ):
     "What `dec_fit` does: load, fit, write, and print what came out"
-    ds, method = load_data(data, root, not no_download), get_method(method).name
+    if copy_to: _refuse_full(_user_path(copy_to))
+    reading = {name: v for name, v in (reading or {}).items() if v}
+    ds = read_points(data, root=root, download=not no_download, **reading)
+    method = get_method(method).name
     command = _command_line(data, dict(method=method, recipe=recipe, seed=seed, root=root,
-                                       n_clusters=n_clusters, **settings))
+                                       n_clusters=n_clusters, **settings, **reading))
     known = [ds.name, recipe, seed] if method == 'DEC' else [ds.name, method, recipe, seed]
     name = '-'.join(map(str, known))
     folder = _user_path(out) if out else _default_folder(name, command)
     _refuse_overwrite(folder, data)
-    if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}')
+    if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}{_prepared(ds)}')
     dec, records, table = run_fit(ds, folder, n_clusters, method=method, seed=seed,
                                   command=command, recipe=recipe, **settings)
-    if table: print(_closing(dec, records[-1], table, folder, chosen=n_clusters == 'auto'))
+    if not table: return
+    about = [] if on_disk(ds.x) else describe_clusters(ds, dec.predict_proba(ds.x))
+    print(_closing(dec, records[-1], table, folder, chosen=n_clusters == 'auto', about=about))
+    if copy_to:
+        copy_into(copy_to, data, ds, dec.labels_)
+        print(f'{copy_to} has the files, sorted by cluster')
 
 # %% ../nbs/43_fitting.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
@@ -352,20 +379,33 @@ def _in_order(dec, ds): # the features as the model knows them, by name where bo
                        f"beyond them are {', '.join(map(repr, [*odd][:5]))}; give the same")
     return ds.x[:, [ds.names.index(n) for n in names]]
 
+def _strangers(ds, strange, m=5): # the first of them by name
+    rows = [] if strange is None else strange.nonzero()[0]
+    if not len(rows): return ''
+    named = ', '.join(ds.rows[i] if ds.rows else f'row {i}' for i in rows[:m])
+    return (f"\n{len(rows)} of them look like nothing that the model has seen, so don't trust "
+            f"their clusters: {named}{' …' if len(rows) > m else ''}")
+
 def predict_and_write(
     model:str, # a model.safetensors written by dec_fit
     data:str, # the points, see load_data
     *, out:str|None=None, # the CSV file to write; None: assignments-DATA.csv
     root:str|None=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
+    copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
 ):
-    "What `dec_predict` does: assign points to clusters, and write row, cluster, confidence"
+    "What `dec_predict` does: assign points to clusters, write them, and say which look unlike any"
+    if copy_to: _refuse_full(_user_path(copy_to))
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
-    if out.is_file() and open(out, 'rb').readline(99).strip() != b'row,cluster,confidence':
+    if out.is_file() and open(out, 'rb').readline(99)[:22] != b'row,cluster,confidence':
         raise DecError(f"{out} holds something else than assignments; move it, or name another "
                        f"file with --out")
-    dec, ds = DEC.load(model, device), load_data(data, root, classes=False)
-    q = dec.predict_proba(_in_order(dec, ds))
-    _assignments(q, out)
+    dec = DEC.load(model, device)
+    how = vars(dec).pop('how_', None) or {}
+    ds = read_points(data, root=root, classes=False, how=how if 'kind' in how else None)
+    x = _in_order(dec, ds)
+    q, strange = dec.predict_proba(x), unseen(x, how) if how else None
+    _assignments(q, out, unseen=None if strange is None else strange.astype(int), name=ds.rows)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '
-          f'{q.max(1).mean():.2f}; written to {out}')
+          f'{q.max(1).mean():.2f}; written to {out}{_strangers(ds, strange)}')
+    if copy_to: copy_into(copy_to, data, ds, q.argmax(1))

@@ -63,6 +63,9 @@ class Dataset:
     more:np.ndarray|None=None # further points for the autoencoder, (m, d), not to be clustered
     names:list|None=None # of the features, where a file tells them
     classes:list|None=None # names of the classes, where the source tells them
+    rows:list|None=None # names of the points, where the source tells them
+    frame:pd.DataFrame|None=None # a mixed table as it came
+    how:dict|None=None # what it takes to read new data in the same way
     @property
     def n(self): return self.x.shape[0]
     @property
@@ -276,10 +279,13 @@ def _read_csv(path):
     table.columns = names
     return _features(table, path)
 
+def _read_tsv(path): return _features(pd.read_csv(path, sep='\t', encoding='utf-8-sig'), path)
 def _read_parquet(path): return _features(pd.read_parquet(path), path)
+def _read_xlsx(path): return _features(pd.read_excel(path), path)
 
 # %% ../../nbs/40_reading.ipynb #4499b208
-_READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv, '.parquet': _read_parquet}
+_READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv, '.tsv': _read_tsv,
+            '.parquet': _read_parquet, '.xlsx': _read_xlsx}
 
 def _read_file(path, classes=True):
     kinds, kind = ', '.join(_READERS), path.suffix.lower()
