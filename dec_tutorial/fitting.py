@@ -293,7 +293,7 @@ def _write_all(out, ds, dec, records, table, curve):
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
         verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
-        columns=column_table(ds, q.argmax(1)),
+        columns=column_table(ds, q.argmax(1)), prepared=_prepared(ds),
         map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
@@ -312,15 +312,14 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
 
 # %% ../nbs/43_fitting.ipynb #clos0001
 def _prepared(ds): # what was done to the columns of a mixed table
-    if not ds.how or 'columns' not in ds.how: return ''
-    return '\n\n' + text_table([{name: c[name] for name in ('column', 'type', 'missing', 'done')}
-                                for c in ds.how['columns']]) + '\n'
+    return [{name: c[name] for name in ('column', 'type', 'missing', 'done')}
+            for c in (ds.how or {}).get('columns', [])]
 
 def _closing(dec, record, table, folder, chosen, about):
     "What stands in the terminal at the end"
     told = record.get('measured', {}).get('verdict')
-    lines = ['', table, '', *(f"cluster {c['cluster']}: {c['told by']}" for c in about
-                              if 'told by' in c), '']
+    apart = [f"cluster {c['cluster']}: {c['set apart by']}" for c in about if 'set apart by' in c]
+    lines = ['', table, '', *apart, ''] if apart else ['', table, '']
     if told: lines += [f"{told['verdict']}: {told['why']}", '']
     if chosen: lines += [f'{dec.n_clusters_} clusters were chosen']
     return '\n'.join([*lines, f"stopped by {dec.stop_reason_} after {dec.n_iter_} batches; open "
@@ -359,7 +358,9 @@ def fit_and_report(
     name = '-'.join(map(str, known))
     folder = _user_path(out) if out else _default_folder(name, command)
     _refuse_overwrite(folder, data)
-    if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}{_prepared(ds)}')
+    if os.environ.get('RANK', '0') == '0':
+        print(f'{ds}{_remark(ds)}')
+        if ds.frame is not None: print(f'\n{text_table(_prepared(ds))}')
     dec, records, table = run_fit(ds, folder, n_clusters, method=method, seed=seed,
                                   command=command, recipe=recipe, **settings)
     if not table: return
@@ -383,8 +384,8 @@ def _strangers(ds, strange, m=5): # the first of them by name
     rows = [] if strange is None else strange.nonzero()[0]
     if not len(rows): return ''
     named = ', '.join(ds.rows[i] if ds.rows else f'row {i}' for i in rows[:m])
-    return (f"\n{len(rows)} of them look like nothing that the model has seen, so don't trust "
-            f"their clusters: {named}{' …' if len(rows) > m else ''}")
+    return (f"\nunlike anything that the model has seen, so don't trust their clusters "
+            f"({len(rows)}): {named}{' …' if len(rows) > m else ''}")
 
 def predict_and_write(
     model:str, # a model.safetensors written by dec_fit

@@ -76,7 +76,7 @@ class TestKinds:
         dec_fit(str(path), n_clusters=2, out='o', **options, **brief)
         fitted, page = pd.read_csv('o/assignments.csv'), (tmp_path/'o'/'report.html').read_text()
         assert 'What the clusters are' in page and str(fitted.name[fitted.cluster == 0].iloc[0])
-        assert ('told by' in page) != path.is_dir() or path.name == 'texts'
+        assert ('set apart by' in page) != path.is_dir() or path.name == 'texts'
         dec_predict('o/model.safetensors', str(path), out='new.csv')
         again = pd.read_csv('new.csv')
         assert again.cluster.tolist() == fitted.cluster.tolist() and not again.unseen[2:].all()
@@ -116,7 +116,7 @@ class TestPictures:
         for name, img in zip(('noise', 'white'), (noise[0], noise[1]*0 + 255)):
             Image.fromarray(img).save(tmp_path/'new'/f'{name}.png')
         dec_predict('o/model.safetensors', 'new')
-        assert '2 of them look like nothing' in capsys.readouterr().out
+        assert 'seen, so don\'t trust their clusters (2): noise.png, white.png' in capsys.readouterr().out
 
 class TestTable:
     def test_types(self):
@@ -130,7 +130,7 @@ class TestTable:
     def test_numbers_are_on_one_scale_and_words_are_zeros_and_ones(self):
         x = prepare_table(mixed())[0]
         v = x[['age', 'spent', 'since']].to_numpy(float)
-        assert np.allclose([v.mean(), v.std(0)], [[0]*3, [1]*3], atol=1e-5)
+        assert np.allclose([v.mean(0), v.std(0)], [[0]*3, [1]*3], atol=1e-5)
         assert {*x['channel = app']} == {*x['member']} == {0, 1}
 
     @pytest.mark.parametrize('write', [lambda v: v.map('{:.1f}'.format), lambda v: v.astype('Int64'),

@@ -289,8 +289,8 @@ def describe_clusters(
         rows = np.flatnonzero(labels == j)
         def named(order): return [ds.rows[i] if ds.rows else f'row {i}' for i in rows[order[:m]]]
         c = dict(cluster=int(j), points=len(rows))
-        if words: c['told by'] = ', '.join(words[int(j)])
-        elif frame is not None: c['told by'] = _told(ds, frame, labels == j)
+        if words: c['set apart by'] = ', '.join(words[int(j)])
+        elif frame is not None: c['set apart by'] = _told(ds, frame, labels == j)
         near = pairwise_distances(ds.x[rows], means[j:j + 1]).ravel()
         out.append(c | {'typical': named(near.argsort(kind='stable')),
                         'in doubt': named(doubtful(q[rows], m))})
@@ -311,7 +311,7 @@ def column_table(
         counts = v.value_counts(normalize=True)
         return f'{counts.index[0]} {counts.iloc[0]:.0%}' if len(counts) else '–'
     share = separation(frame, labels)
-    return [{'column': name, 'parts': f'{share[name]:.0%}', 'all': cell(frame[name])}
+    return [{'column': name, 'between': f'{share[name]:.0%}', 'all': cell(frame[name])}
             | {f'{j}': cell(frame[name][labels == j]) for j in np.unique(labels)}
             for name in list(share)[:most]]
 
