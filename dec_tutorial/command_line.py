@@ -20,6 +20,11 @@ def _widths(text):
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
+_DATA = ('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k; a folder of '
+         'pictures or texts; a .txt file, a text a line; or a .npz, .npy, .csv, .tsv, .parquet or '
+         '.xlsx file (a column y, target, label(s) or class(es) is taken for classes; y beside x '
+         'is not)')
+
 def _height_width(text): # of 32, or of 32,48
     size = _widths(text)
     return size*2 if len(size) == 1 else size
@@ -27,10 +32,7 @@ def _height_width(text): # of 32, or of 32,48
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
 def dec_fit(
-    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k; a folder of '
-              'pictures or texts; a .txt file, a text a line; or a .npz, .npy, .csv, .tsv, .parquet '
-              'or .xlsx file (a column y, target, label(s) or class(es) is taken for classes; y '
-              'beside x is not)', str, opt=False, nargs='?')='digits',
+    data:_arg(_DATA, str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
                 'ConvDEC, ConvDEC-pooled, ConvDEC-DA', str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors

@@ -8,6 +8,7 @@ __all__ = ['run_fit', 'raw_kmeans', 'raw_spectral', 'fit_and_report', 'predict_a
 # %% ../nbs/43_fitting.ipynb #fde34084
 import base64, copy, itertools, math, os, shlex, time, warnings
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
@@ -210,21 +211,27 @@ def _pictures(ds, dec, q, curve):
     draw.update(confidence=partial(show_confidence, q), training=partial(show_training, dec))
     return draw
 
-def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
-    drawn, bar = {}, progress_bar(len(pictures), name='pictures', unit='picture')
+# %% ../nbs/43_fitting.ipynb #inpfit01
+@contextmanager
+def _theme(ds): # the benchmarks have ink at 1 and paper at 0, pictures of a folder light at 1
     with plt.rc_context():
         set_theme()
-        for name, draw in pictures.items():
-            before, path = plt.get_fignums(), out/f'{name}.png'
-            try:
-                fig = draw()
-                with atomic_path(path) as tmp:
-                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
-                drawn[name] = path.read_bytes()
-            except Exception as e:                       # no picture is worth an hour of training
-                warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
-            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
-            bar.update()
+        if ds.how and ds.how['kind'] == 'pictures': plt.rcParams['image.cmap'] = 'gray'
+        yield
+
+def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
+    drawn, bar = {}, progress_bar(len(pictures), name='pictures', unit='picture')
+    for name, draw in pictures.items():
+        before, path = plt.get_fignums(), out/f'{name}.png'
+        try:
+            fig = draw()
+            with atomic_path(path) as tmp:
+                fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
+            drawn[name] = path.read_bytes()
+        except Exception as e:                           # no picture is worth an hour of training
+            warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
+        for n in {*plt.get_fignums()} - {*before}: plt.close(n)
+        bar.update()
     bar.close()
     return drawn
 
@@ -280,21 +287,23 @@ def _with_source(dec, ds, labels): # the model, and what dec_predict has to know
     kept.how_ = (ds.how or {}) | known_region(ds.x[some], labels[some], dec.n_clusters_)
     return kept
 
+# %% ../nbs/43_fitting.ipynb #inpfit02
 def _write_all(out, ds, dec, records, table, curve):
     "The files of a run, each whole or not at all"
     q = dec.predict_proba(ds.x)
     _assignments(q, out/'assignments.csv', name=ds.rows)
     for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
     began = time.perf_counter()
-    pictures = _drawn(_pictures(ds, dec, q, curve), out)
+    with _theme(ds):
+        pictures = _drawn(_pictures(ds, dec, q, curve), out)
+        film = moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
     shares = _shares(dec, records, drawing=time.perf_counter() - began)
     _with_source(dec, ds, q.argmax(1)).save(out/'model.safetensors')
     about = [] if on_disk(ds.x) else describe_clusters(ds, q)
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
         verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
-        columns=column_table(ds, q.argmax(1)), prepared=_prepared(ds),
-        map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
+        columns=column_table(ds, q.argmax(1)), prepared=_prepared(ds), map=film,
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind

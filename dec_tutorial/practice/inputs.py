@@ -252,7 +252,10 @@ def _cluster_means(x, labels, k): # (k, d); of an empty cluster, of all points
     rows = [x[labels == j] if (labels == j).any() else x for j in range(k)]
     return np.stack([np.asarray(r.mean(0)).ravel() for r in rows]).astype(np.float32)
 
-def _short(v): return f'{v:.3g}' if .001 < abs(v) < 1000 or not v else f'{v:,.0f}'
+def _mean(column):
+    v = column.mean()
+    if column.dtype.kind == 'M': return f'{v:%Y-%m-%d}'
+    return f'{v:,.0f}' if abs(v) >= 1000 else f'{v:.3g}'
 
 def _frame(ds):
     "The columns as they stood in the file, as numbers, dates and words; None without names"
@@ -268,10 +271,9 @@ def _told(ds, frame, inside, m=3):
         if name not in frame:                                                  # a word, as 0 and 1
             return f'{name} {ds.x[inside, j].mean():.0%} (all {ds.x[:, j].mean():.0%})'
         v = frame[name]
-        if v.dtype.kind == 'M': return f'{name} {v[inside].mean():%Y-%m-%d} (all {v.mean():%Y-%m-%d})'
-        return f'{name} {_short(v[inside].mean())} (all {_short(v.mean())})'
+        return f'{name} {_mean(v[inside])} (all {_mean(v)})'
     order, seen = np.argsort(-np.abs(far), kind='stable'), {}
-    for j in order: seen.setdefault(ds.names[j].split(' = ')[0], j)      # of each column the farthest
+    for j in order: seen.setdefault(ds.names[j].split(' = ')[0], j)   # of each column the farthest
     return '; '.join(map(one, [*seen.values()][:m]))
 
 # %% ../../nbs/46_inputs.ipynb #inp00031
@@ -306,8 +308,7 @@ def column_table(
     frame = _frame(ds)
     if frame is None: return []
     def cell(v):
-        if v.dtype.kind == 'M': return f'{v.mean():%Y-%m-%d}'
-        if v.dtype.kind == 'f': return _short(v.mean())
+        if v.dtype.kind in 'Mf': return _mean(v) if v.notna().any() else '–'
         counts = v.value_counts(normalize=True)
         return f'{counts.index[0]} {counts.iloc[0]:.0%}' if len(counts) else '–'
     share = separation(frame, labels)
