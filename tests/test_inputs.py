@@ -1,8 +1,11 @@
 "Folders of pictures, texts and mixed tables: from the shell and from Python"
 import json
-import numpy as np, pandas as pd, pytest
+from functools import partial
+import numpy as np, pandas as pd, pytest, torch
 from PIL import Image
 from sklearn.datasets import load_digits
+from torchvision.models import Weights, WeightsEnum, register_model
+from torchvision.transforms._presets import ImageClassification
 from conftest import files
 from dec_tutorial.command_line import dec_fit, dec_predict
 from dec_tutorial.data import DecError
@@ -117,6 +120,43 @@ class TestPictures:
             Image.fromarray(img).save(tmp_path/'new'/f'{name}.png')
         dec_predict('o/model.safetensors', 'new')
         assert 'seen, so don\'t trust their clusters (2): noise.png, white.png' in capsys.readouterr().out
+
+class Tiny_Weights(WeightsEnum):
+    DEFAULT = Weights('https://nowhere.invalid/tiny-0.pth',
+                      partial(ImageClassification, crop_size=8, resize_size=8), {})
+
+@register_model()
+def tiny(*, weights: Tiny_Weights | None = None):
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), torch.nn.AdaptiveAvgPool2d(1),
+                               torch.nn.Flatten(), torch.nn.Linear(6, 2))
+
+class TestFeatures:
+    @pytest.fixture
+    def photos(self, tmp_path, monkeypatch):
+        monkeypatch.setenv('TORCH_HOME', str(tmp_path/'home'))
+        monkeypatch.chdir(make_pictures(tmp_path/'p').parent)
+        return tmp_path
+
+    def test_network(self, photos, capsys):
+        with pytest.raises(DecError, match=r'put https://nowhere.* at .*/checkpoints/tiny-0.pth'):
+            read_points('p', features='tiny')
+        (photos/'home'/'hub'/'checkpoints').mkdir(parents=True, exist_ok=True)
+        torch.save(tiny().state_dict(), photos/'home'/'hub'/'checkpoints'/'tiny-0.pth')
+        assert read_points('p', features='tiny').x.shape == (40, 6)
+        dec_fit('p', n_clusters=2, out='o', features='tiny', **brief)
+        dec_predict('o/model.safetensors', 'p')
+        assert (photos/'o'/'top.png').exists()
+        assert (pd.read_csv('assignments-p.csv').cluster
+                == pd.read_csv('o/assignments.csv').cluster).all()
+
+    def test_file(self, photos):
+        np.save('v.npy', np.random.default_rng(0).random((40, 5), np.float32))
+        dec_fit('p', n_clusters=2, out='o', features='v.npy', **brief)
+        with pytest.raises(DecError, match='--features'): dec_predict('o/model.safetensors', 'p')
+        dec_predict('o/model.safetensors', 'p', features='v.npy')
+        np.save('v.npy', np.ones((3, 5), np.float32))
+        with pytest.raises(DecError, match='3 rows'): read_points('p', features='v.npy')
+        with pytest.raises(DecError, match='resnet18'): read_points('p', features='resnot')
 
 class TestTable:
     def test_types(self):
