@@ -49,6 +49,7 @@ def dec_fit(
     size:_arg('pictures are brought to this height,width; default: 32,32', _height_width)=None,
     colour:bool=False, # pictures in colour; default: grey
     folder_classes:bool=False, # the folder of a picture or text is its class, to score with
+    features:str=None, # of pictures: a network like resnet18; of texts, too: an .npy, a row for each
     copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
     root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
     no_download:bool=False, # never fetch data from the network
@@ -63,7 +64,7 @@ def dec_fit(
                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,
                    dims=dims, copy_to=copy_into,
                    reading=dict(table=table, fill=fill, size=size, colour=colour,
-                                folder_classes=folder_classes))
+                                folder_classes=folder_classes, features=features))
 
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
@@ -73,8 +74,10 @@ def dec_predict(
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
+    features:str=None, # a file with a row for each point, where the model was fitted on one
     copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     from dec_tutorial.fitting import predict_and_write
-    predict_and_write(model, data, out=out, root=root, device=device, copy_to=copy_into)
+    predict_and_write(model, data, out=out, root=root, device=device, features=features,
+                      copy_to=copy_into)

@@ -9,6 +9,7 @@ __all__ = ['run_fit', 'raw_kmeans', 'raw_spectral', 'fit_and_report', 'predict_a
 import base64, copy, itertools, math, os, shlex, time, warnings
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
@@ -84,7 +85,8 @@ def _estimator(ds, n_clusters, method, **settings):
                        f"--n_clusters, or --n_clusters auto")
     if k == 'auto': k = 2                                                       # until it is found
     if k < 2: raise DecError(f'n_clusters is {k}; there is nothing to divide below 2 clusters')
-    dec = DEC(k, method=for_pictures(method, ds.image_shape), **settings)
+    shape = ds.image_shape if ds.shown is None else None
+    dec = DEC(k, method=for_pictures(method, shape), **settings)
     recipe, known = dec._resolved(ds.x)
     dec._check_points(ds.x, ds.x, known)
     scale_factor(ds.x, recipe.scale)
@@ -200,10 +202,11 @@ def _embedding(ds, dec):
 def _pictures(ds, dec, q, curve):
     "Name -> function that draws, of everything there is to see"
     draw = {}
+    shown = ds if ds.shown is None else replace(ds, x=ds.shown)
     if ds.image_shape and not sparse.issparse(ds.x):
-        draw.update(top=partial(show_top, ds.x, q, ds.image_shape),
-                    samples=partial(show_samples, ds),
-                    reconstructions=partial(_reconstructions, ds, dec))
+        draw.update(top=partial(show_top, shown.x, q, ds.image_shape),
+                    samples=partial(show_samples, shown))
+        if shown is ds: draw['reconstructions'] = partial(_reconstructions, ds, dec)
     if curve: draw['how_many'] = partial(show_k_curve, curve)
     draw['embedding'] = partial(_embedding, ds, dec)
     if ds.y is not None:
@@ -296,7 +299,8 @@ def _write_all(out, ds, dec, records, table, curve):
     began = time.perf_counter()
     with _theme(ds):
         pictures = _drawn(_pictures(ds, dec, q, curve), out)
-        film = moving_map(dec.callbacks_[-1], ds.x, ds.image_shape)
+        film = moving_map(dec.callbacks_[-1], ds.x if ds.shown is None else ds.shown,
+                          ds.image_shape)
     shares = _shares(dec, records, drawing=time.perf_counter() - began)
     _with_source(dec, ds, q.argmax(1)).save(out/'model.safetensors')
     about = [] if on_disk(ds.x) else describe_clusters(ds, q)
@@ -353,7 +357,7 @@ def fit_and_report(
     root:str|None=None, # folder with benchmark data
     no_download:bool=False, # never fetch data from the network
     copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
-    reading:dict|None=None, # table, fill, size, colour, folder_classes of read_points
+    reading:dict|None=None, # table, fill, size, colour, folder_classes, features of read_points
     **settings, # of DEC
 ):
     "What `dec_fit` does: load, fit, write, and print what came out"
@@ -402,6 +406,7 @@ def predict_and_write(
     *, out:str|None=None, # the CSV file to write; None: assignments-DATA.csv
     root:str|None=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
+    features:str|None=None, # a file with a row for each point, where the model was fitted on one
     copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
 ):
     "What `dec_predict` does: assign points to clusters, write them, and say which look unlike any"
@@ -412,7 +417,8 @@ def predict_and_write(
                        f"file with --out")
     dec = DEC.load(model, device)
     how = vars(dec).pop('how_', None) or {}
-    ds = read_points(data, root=root, classes=False, how=how if 'kind' in how else None)
+    ds = read_points(data, root=root, classes=False, features=features,
+                     how=how if 'kind' in how else None)
     x = _in_order(dec, ds)
     q, strange = dec.predict_proba(x), unseen(x, how) if how else None
     _assignments(q, out, unseen=None if strange is None else strange.astype(int), name=ds.rows)

@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np, pandas as pd, pytest, torch
 from PIL import Image
 from sklearn.datasets import load_digits
-from torchvision.models import Weights, WeightsEnum, register_model
+from torchvision.models._api import Weights, WeightsEnum, register_model
 from torchvision.transforms._presets import ImageClassification
 from conftest import files
 from dec_tutorial.command_line import dec_fit, dec_predict

@@ -66,6 +66,7 @@ class Dataset:
     rows:list|None=None # names of the points, where the source tells them
     frame:pd.DataFrame|None=None # a mixed table as it came
     how:dict|None=None # what it takes to read new data in the same way
+    shown:np.ndarray|None=None # pictures to draw, (n, height·width), where x holds features of them
     @property
     def n(self): return self.x.shape[0]
     @property

@@ -9,11 +9,13 @@ __all__ = ['prepare_table', 'read_points', 'describe_clusters', 'column_table', 
 import re, shutil, warnings
 from dataclasses import replace
 from pathlib import Path
-import numpy as np, pandas as pd
+import numpy as np, pandas as pd, torch, torch.nn as nn
+from PIL import Image, ImageOps
 from scipy import sparse
 from scipy.stats import yeojohnson
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import pairwise_distances
+from torchvision import models
 from ..data import Dataset, DecError, load_data
 from ..inside.loaders import _LOADERS
 from ..inside.reading import (_check_classes, _dataset, _features, _reason, _user_path,
@@ -168,6 +170,52 @@ def _weights(texts, how, path): # tf-idf, and the words and weights that it take
                        f"not in most ({_reason(e)}); give more or longer texts") from e
     return x, how | dict(words=count.get_feature_names_out().tolist(), idf=count.idf_.tolist())
 
+# %% ../../nbs/46_inputs.ipynb #inp00047
+def _frozen(name, download):
+    "A trained network of torchvision without its last layer, and how it wants its pictures"
+    try: weights = models.get_model_weights(name).DEFAULT
+    except ValueError as e:
+        raise DecError(f"features {name!r} is neither a file of vectors, .npy, nor the name of a "
+                       f"network of torchvision like resnet18") from e
+    file = Path(torch.hub.get_dir())/'checkpoints'/Path(weights.url).name
+    try:
+        if not (download or file.exists()): raise OSError('nothing is to be fetched')
+        state = weights.get_state_dict(progress=False, weights_only=True)
+    except OSError as e:
+        raise DecError(f"the weights of {name} cannot be fetched ({_reason(e)}); put {weights.url} "
+                       f"at {file}") from e
+    network = models.get_model(name)
+    network.load_state_dict(state)
+    *_, last = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+    network.set_submodule(last, nn.Identity())
+    return network.eval(), weights.transforms()
+
+def _by_network(files, name, download):
+    network, prepare = _frozen(name, download)
+    def one(f):
+        with Image.open(f) as im: return prepare(ImageOps.exif_transpose(im).convert('RGB'))
+    with torch.inference_mode():
+        parts = [network(torch.stack([*map(one, files[i:i + 32])]))
+                 for i in range(0, len(files), 32)]
+    return torch.cat(parts).flatten(1).numpy()
+
+# %% ../../nbs/46_inputs.ipynb #inp00048
+def _is_file(features): return bool(features) and features.endswith(('.npy', '.npz'))
+
+def _with_features(ds, path, download):
+    "The same points, as vectors of a network or from a file"
+    features = ds.how.get('features')
+    if not features: return ds
+    if _is_file(features):
+        x = load_data(features, classes=False).x
+        if len(x) != ds.n:
+            raise DecError(f"{features} has {len(x)} rows, and {path} {ds.n} pictures or texts; "
+                           f"give a row for each, in the order of their names")
+    elif not ds.image_shape:
+        raise DecError(f"features of texts come from a file with a row for each, not {features!r}")
+    else: x = _by_network([_user_path(path)/name for name in ds.rows], features, download)
+    return replace(ds, x=x, names=None, frame=None, shown=ds.x if ds.image_shape else None)
+
 # %% ../../nbs/46_inputs.ipynb #inp00025
 def _folder_classes(names): # the folder that a file lies in
     return [str(Path(name).parent) for name in names]
@@ -226,6 +274,7 @@ def read_points(
     size:tuple=(32, 32), # pictures are brought to (height, width)
     colour:bool=False, # three colours of pictures, else grey
     folder_classes:bool=False, # pictures, texts: the folder of a file is its class
+    features:str|None=None, # of them: a network of torchvision, or a file with a row for each
     classes:bool=True, # False: classes are left unread
     root:str|None=None, download:bool=True, # see load_data
     how:dict|None=None, # of new data: the `how` of the data that was fitted
@@ -240,9 +289,13 @@ def read_points(
             raise DecError(f"{e}; or let table=True prepare it, in the shell --table") from e
     if not where.exists():
         raise DecError(f"there is nothing at {path}; give the path of a file or a folder")
-    how = how or dict(kind=kind, shape=[*size], grey=not colour)
+    if how and not features and _is_file(how.get('features')):
+        raise DecError("the model was fitted on vectors from a file; give those of the new data "
+                       "with features=…, in the shell --features")
+    how = how or dict(kind=kind, shape=[*size], grey=not (colour or features))
+    if features: how = how | dict(features=str(features))
     read = dict(pictures=_pictures, texts=_texts, table=_table)[kind]
-    ds = read(where, how, fill=fill, classes=classes)
+    ds = _with_features(read(where, how, fill=fill, classes=classes), where, download)
     if not folder_classes or not classes: return ds
     y = _folder_classes(ds.rows)
     return replace(ds, y=check_y(y, ds.n), classes=sorted({*y}))
