@@ -49,7 +49,7 @@ def dec_fit(
     size:_arg('pictures are brought to this height,width; default: 32,32', _height_width)=None,
     colour:bool=False, # pictures in colour; default: grey
     folder_classes:bool=False, # the folder of a picture or text is its class, to score with
-    features:str=None, # of pictures: a network like resnet18; of texts, too: an .npy, a row for each
+    features:str=None, # in place of pixels or words: a network like resnet18, or an .npy file
     copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
     root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
     no_download:bool=False, # never fetch data from the network

@@ -27,8 +27,8 @@ from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
 from .evaluation import show_confidence, show_contingency, show_top
-from .practice.inputs import (_refuse_full, column_table, copy_into, describe_clusters,
-                                          known_region, read_points, unseen)
+from .practice.inputs import (_refuse_full, column_table, copy_into, deciding,
+                                          describe_clusters, known_region, read_points, unseen)
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
                                           show_training)
@@ -304,10 +304,11 @@ def _write_all(out, ds, dec, records, table, curve):
     shares = _shares(dec, records, drawing=time.perf_counter() - began)
     _with_source(dec, ds, q.argmax(1)).save(out/'model.safetensors')
     about = [] if on_disk(ds.x) else describe_clusters(ds, q)
+    columns = column_table(ds, q.argmax(1))
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
         verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
-        columns=column_table(ds, q.argmax(1)), prepared=_prepared(ds), map=film,
+        columns=columns, alone=deciding(columns), prepared=_prepared(ds), map=film,
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
@@ -400,6 +401,7 @@ def _strangers(ds, strange, m=5): # the first of them by name
     return (f"\nunlike anything that the model has seen, so don't trust their clusters "
             f"({len(rows)}): {named}{' …' if len(rows) > m else ''}")
 
+# %% ../nbs/43_fitting.ipynb #inpfit03
 def predict_and_write(
     model:str, # a model.safetensors written by dec_fit
     data:str, # the points, see load_data
