@@ -37,15 +37,18 @@ def _dates(text):
 
 def _typed(column):
     "What a column holds, and its cells: as floats, dates or texts; holes are left out"
-    cells = column.astype(object).map(lambda v: v.strip() if isinstance(v, str) else v)
-    cells = cells[cells.notna() & (cells != '')]
-    if getattr(column.dtype, 'kind', 'O') == 'M': return 'dates', pd.to_datetime(cells, utc=True)
-    text = cells.astype(str)
-    if {*text.str.lower()} <= {'true', 'false'}:
-        return 'truth values', text.str.lower().eq('true').astype(float)
-    numbers = pd.to_numeric(cells, errors='coerce').astype(float)
+    cells, kind = column.dropna(), getattr(column.dtype, 'kind', 'O')
+    if kind == 'M': return 'dates', pd.to_datetime(cells, utc=True)
+    if kind in 'iuf': numbers = cells.astype(float)
+    else:
+        text = cells.astype(str).str.strip()
+        text = text[text != '']
+        if {*text.str.lower().unique()} <= {'true', 'false'}:
+            return 'truth values', text.str.lower().eq('true').astype(float)
+        bare = text.str.replace(r'^[€$£¥]\s*|\s*[€$£¥%]$', '', regex=True)
+        numbers = pd.to_numeric(bare, errors='coerce').astype(float)
     if numbers.notna().all():
-        two = {*numbers} <= {0, 1}
+        two = {*numbers.unique()} <= {0, 1}
         return 'truth values' if two else 'numbers', numbers[np.isfinite(numbers)]
     dates = _dates(text)
     return ('words', text) if dates is None else ('dates', dates)
@@ -127,7 +130,7 @@ def prepare_table(
     fill:bool=False, # missing cells: numbers get the median, words the word 'missing'
 )->tuple: # a data frame of numbers on one scale; and how, a dictionary for each column
     "A mixed table as points"
-    frame = frame.reset_index(drop=True).rename(columns=lambda name: str(name).strip())
+    frame = pd.DataFrame(frame).reset_index(drop=True).rename(columns=lambda name: str(name).strip())
     if len(twice := frame.columns[frame.columns.duplicated()]):
         raise DecError(f"the table has two columns named {twice[0]!r}; rename one")
     if how is None: how = [_look(column, fill) for _, column in frame.items()]
