@@ -291,6 +291,10 @@ def _with_source(dec, ds, labels): # the model, and what dec_predict has to know
     return kept
 
 # %% ../nbs/43_fitting.ipynb #inpfit02
+def _prepared(ds): # what was done to the columns of a mixed table
+    return [{name: c[name] for name in ('column', 'type', 'missing', 'done')}
+            for c in (ds.how or {}).get('columns', [])]
+
 def _write_all(out, ds, dec, records, table, curve):
     "The files of a run, each whole or not at all"
     q = dec.predict_proba(ds.x)
@@ -325,10 +329,6 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
             f"alone; if that is not meant, standardise the columns")
 
 # %% ../nbs/43_fitting.ipynb #clos0001
-def _prepared(ds): # what was done to the columns of a mixed table
-    return [{name: c[name] for name in ('column', 'type', 'missing', 'done')}
-            for c in (ds.how or {}).get('columns', [])]
-
 def _closing(dec, record, table, folder, chosen, about):
     "What stands in the terminal at the end"
     told = record.get('measured', {}).get('verdict')
