@@ -20,12 +20,19 @@ def _widths(text):
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
+_DATA = ('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k; a folder of '
+         'pictures or texts; a .txt file, a text a line; or a .npz, .npy, .csv, .tsv, .parquet or '
+         '.xlsx file (a column y, target, label(s) or class(es) is taken for classes; y beside x '
+         'is not)')
+
+def _height_width(text): # of 32, or of 32,48
+    size = _widths(text)
+    return size*2 if len(size) == 1 else size
+
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
 def dec_fit(
-    data:_arg('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or a .npz, '
-              '.npy or .csv file (a column y, target, label(s) or class(es) is taken for classes; '
-              'y beside x is not)', str, opt=False, nargs='?')='digits',
+    data:_arg(_DATA, str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
                 'ConvDEC, ConvDEC-pooled, ConvDEC-DA', str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors
@@ -40,6 +47,13 @@ def dec_fit(
     alpha:float=None, # see DEC; smaller where clusters whose codes lie near each other merge
     classes:str=None, # of a table: the column with the classes, or none; default: by its name
     header:bool=False, # of a .csv: its first line is names, even if all of them are numbers
+    table:bool=False, # a mixed table: scale numbers, encode words, dates and truth values
+    fill:bool=False, # with --table: fill missing cells
+    size:_arg('pictures are brought to this height,width; default: 32,32', _height_width)=None,
+    colour:bool=False, # pictures in colour; default: grey
+    folder_classes:bool=False, # the folder of a picture or text is its class, to score with
+    features:str=None, # in place of pixels or words: a network like resnet18, or an .npy file
+    copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
     root:str=None, # folder with benchmark data; default: $DEC_TUTORIAL_DATA, else a cache
     no_download:bool=False, # never fetch data from the network
     device:str='auto', # auto, cpu or cuda
@@ -51,7 +65,9 @@ def dec_fit(
     fit_and_report(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
                    root=root, no_download=no_download, update_interval=update_interval,
                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,
-                   dims=dims, alpha=alpha, classes=classes, header=header)
+                   dims=dims, alpha=alpha, classes=classes, header=header, copy_to=copy_into,
+                   reading=dict(table=table, fill=fill, size=size, colour=colour,
+                                folder_classes=folder_classes, features=features))
 
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
@@ -63,8 +79,10 @@ def dec_predict(
     device:str='auto', # auto, cpu or cuda
     classes:str=None, # as for dec_fit; default: the columns that dec_fit takes for classes
     header:bool=False, # as for dec_fit
+    features:str=None, # a file with a row for each point, where the model was fitted on one
+    copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     from dec_tutorial.fitting import predict_and_write
     predict_and_write(model, data, out=out, root=root, device=device, classes=classes,
-                      header=header)
+                      header=header, features=features, copy_to=copy_into)

@@ -8,6 +8,8 @@ __all__ = ['run_fit', 'raw_kmeans', 'raw_spectral', 'fit_and_report', 'predict_a
 # %% ../nbs/43_fitting.ipynb #fde34084
 import base64, copy, itertools, math, os, shlex, time, warnings
 from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
@@ -25,6 +27,8 @@ from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
 from .evaluation import show_confidence, show_contingency, show_top
+from .practice.inputs import (_refuse_full, column_table, copy_into, deciding,
+                                          describe_clusters, known_region, read_points, unseen)
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
                                           show_training)
@@ -82,7 +86,8 @@ def _estimator(ds, n_clusters, method, **settings):
     if k == 'auto': k = 2                                                       # until it is found
     if k < 2: raise DecError(f'n_clusters is {k}; there is nothing to divide below 2 clusters')
     given = {name: v for name, v in settings.items() if v is not None}
-    dec = DEC(k, method=for_pictures(method, ds.image_shape), **given)
+    shape = ds.image_shape if ds.shown is None else None
+    dec = DEC(k, method=for_pictures(method, shape), **given)
     recipe, known = dec._resolved(ds.x)
     dec._check_points(ds.x, ds.x, known)
     scale_factor(ds.x, recipe.scale)
@@ -200,10 +205,11 @@ def _embedding(ds, dec):
 def _pictures(ds, dec, q, curve):
     "Name -> function that draws, of everything there is to see"
     draw = {}
+    shown = ds if ds.shown is None else replace(ds, x=ds.shown)
     if ds.image_shape and not sparse.issparse(ds.x):
-        draw.update(top=partial(show_top, ds.x, q, ds.image_shape),
-                    samples=partial(show_samples, ds),
-                    reconstructions=partial(_reconstructions, ds, dec))
+        draw.update(top=partial(show_top, shown.x, q, ds.image_shape),
+                    samples=partial(show_samples, shown))
+        if shown is ds: draw['reconstructions'] = partial(_reconstructions, ds, dec)
     if curve: draw['how_many'] = partial(show_k_curve, curve)
     draw['embedding'] = partial(_embedding, ds, dec)
     if ds.y is not None:
@@ -212,21 +218,27 @@ def _pictures(ds, dec, q, curve):
     draw.update(confidence=partial(show_confidence, q), training=partial(show_training, dec))
     return draw
 
-def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
-    drawn, bar = {}, progress_bar(len(pictures), name='pictures', unit='picture')
+# %% ../nbs/43_fitting.ipynb #inpfit01
+@contextmanager
+def _theme(ds): # the benchmarks have ink at 1 and paper at 0, pictures of a folder light at 1
     with plt.rc_context():
         set_theme()
-        for name, draw in pictures.items():
-            before, path = plt.get_fignums(), out/f'{name}.png'
-            try:
-                fig = draw()
-                with atomic_path(path) as tmp:
-                    fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
-                drawn[name] = path.read_bytes()
-            except Exception as e:                       # no picture is worth an hour of training
-                warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
-            for n in {*plt.get_fignums()} - {*before}: plt.close(n)
-            bar.update()
+        if ds.how and ds.how['kind'] == 'pictures': plt.rcParams['image.cmap'] = 'gray'
+        yield
+
+def _drawn(pictures, out): # those that could be drawn: name -> the PNG's bytes
+    drawn, bar = {}, progress_bar(len(pictures), name='pictures', unit='picture')
+    for name, draw in pictures.items():
+        before, path = plt.get_fignums(), out/f'{name}.png'
+        try:
+            fig = draw()
+            with atomic_path(path) as tmp:
+                fig.savefig(tmp, format='png', dpi=80, bbox_inches='tight')
+            drawn[name] = path.read_bytes()
+        except Exception as e:                           # no picture is worth an hour of training
+            warnings.warn(f'{path.name} could not be drawn ({type(e).__name__}: {e})')
+        for n in {*plt.get_fignums()} - {*before}: plt.close(n)
+        bar.update()
     bar.close()
     return drawn
 
@@ -256,8 +268,9 @@ def _default_folder(name, command): # the first that no other command has filled
 def _write_text(path, text):
     with atomic_path(path) as tmp: tmp.write_text(text, encoding='utf-8')
 
-def _assignments(q, path): # a line for every point
-    table = pd.DataFrame(dict(row=range(len(q)), cluster=q.argmax(1), confidence=q.max(1)))
+def _assignments(q, path, **more): # a line for every point
+    table = pd.DataFrame(dict(row=range(len(q)), cluster=q.argmax(1), confidence=q.max(1),
+                              **{name: v for name, v in more.items() if v is not None}))
     with atomic_path(path) as tmp:
         table.to_csv(tmp, index=False, float_format='%.6f', lineterminator='\r\n')
 
@@ -273,22 +286,37 @@ def _shares(dec, records, drawing):
              'pictures': drawing}
     return {name: seconds/sum(spent.values()) for name, seconds in spent.items()}
 
-def _write_all(out, ds, dec, records, table, curve):
-    "The files of a run, each whole or not at all"
-    q = dec.predict_proba(ds.x)
-    _assignments(q, out/'assignments.csv')
-    for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
-    began = time.perf_counter()
-    pictures = _drawn(_pictures(ds, dec, q, curve), out)
-    shares = _shares(dec, records, drawing=time.perf_counter() - began)
+def _with_source(dec, ds, labels): # the model, and what dec_predict has to know of the source
     kept = copy.copy(dec)
     if ds.names and len({*ds.names}) == ds.d:
         kept.feature_names_in_ = np.array(ds.names, dtype=object)
-    kept.save(out/'model.safetensors')
+    some = slice(None, None, max(1, ds.n//100_000))
+    kept.how_ = (ds.how or {}) | known_region(ds.x[some], labels[some], dec.n_clusters_)
+    return kept
+
+# %% ../nbs/43_fitting.ipynb #inpfit02
+def _prepared(ds): # what was done to the columns of a mixed table
+    return [{name: c[name] for name in ('column', 'type', 'missing', 'done')}
+            for c in (ds.how or {}).get('columns', [])]
+
+def _write_all(out, ds, dec, records, table, curve):
+    "The files of a run, each whole or not at all"
+    q = dec.predict_proba(ds.x)
+    _assignments(q, out/'assignments.csv', name=ds.rows)
+    for name in _PICTURES: (out/name).unlink(missing_ok=True)                    # of an older run
+    began = time.perf_counter()
+    with _theme(ds):
+        pictures = _drawn(_pictures(ds, dec, q, curve), out)
+        film = moving_map(dec.callbacks_[-1], ds.x if ds.shown is None else ds.shown,
+                          ds.image_shape)
+    shares = _shares(dec, records, drawing=time.perf_counter() - began)
+    _with_source(dec, ds, q.argmax(1)).save(out/'model.safetensors')
+    about = [] if on_disk(ds.x) else describe_clusters(ds, q)
+    columns = column_table(ds, q.argmax(1))
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
-        verdict=records[-1].get('measured', {}).get('verdict'), shares=shares,
-        map=moving_map(dec.callbacks_[-1], ds.x, ds.image_shape),
+        verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
+        columns=columns, alone=deciding(columns), prepared=_prepared(ds), map=film,
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
@@ -297,7 +325,7 @@ def _write_all(out, ds, dec, records, table, curve):
 
 # %% ../nbs/43_fitting.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
-    if not ds.names or ds.image_shape or ds.d < 2: return ''
+    if not ds.names or sparse.issparse(ds.x) or ds.image_shape or ds.d < 2: return ''
     spread = ds.x.var(0, dtype=float)
     if spread.max() <= .9*spread.sum(): return ''
     return (f"\ncolumn {ds.names[spread.argmax()]!r} has numbers so much larger than the others "
@@ -305,11 +333,12 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
             f"alone; if that is not meant, standardise the columns")
 
 # %% ../nbs/43_fitting.ipynb #clos0001
-def _closing(dec, records, table, folder, chosen):
+def _closing(dec, records, table, folder, chosen, about):
     "What stands in the terminal at the end"
     *_, start, record = records
     told = record.get('measured', {}).get('verdict')
-    lines = ['', table, '']
+    apart = [f"cluster {c['cluster']}: {c['set apart by']}" for c in about if 'set apart by' in c]
+    lines = ['', table, '', *apart, ''] if apart else ['', table, '']
     if record['acc'] is not None and start['acc'] > record['acc'] + .01:
         lines += [f"{start['method']}, where the last phase began, is ahead of {record['method']} "
                   f"by the classes; the model's kmeans_labels_ has its clusters", '']
@@ -323,7 +352,7 @@ def _closing(dec, records, table, folder, chosen):
 def _command_line(data, options): # that repeats a run
     usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
     for name, v in options.items():
-        if name == 'dims' and v is not None: v = ','.join(map(str, np.ravel(v)))
+        if name in ('dims', 'size') and v is not None: v = ','.join(map(str, np.ravel(v)))
         if v is None or v is False or v == usual.get(name): continue
         words += [f'--{name}'] if v is True else [f'--{name}', v]
     return shlex.join(map(str, words))
@@ -337,22 +366,34 @@ def fit_and_report(
     root:str|None=None, # folder with benchmark data
     no_download:bool=False, # never fetch data from the network
     classes:str|None=None, header:bool=False, # see load_data
+    copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
+    reading:dict|None=None, # table, fill, size, colour, folder_classes, features of read_points
     **settings, # of DEC
 ):
     "What `dec_fit` does: load, fit, write, and print what came out"
-    ds = load_data(data, root, not no_download, classes=classes or True, header=header)
+    if copy_to: _refuse_full(_user_path(copy_to))
+    reading = {name: v for name, v in (reading or {}).items() if v}
+    ds = read_points(data, root=root, download=not no_download, classes=classes or True,
+                     header=header, **reading)
     method = get_method(method).name
     command = _command_line(data, dict(method=method, recipe=recipe, seed=seed, root=root,
                                        n_clusters=n_clusters, classes=classes, header=header,
-                                       **settings))
+                                       **settings, **reading))
     known = [ds.name, recipe, seed] if method == 'DEC' else [ds.name, method, recipe, seed]
     name = '-'.join(map(str, known))
     folder = _user_path(out) if out else _default_folder(name, command)
     _refuse_overwrite(folder, data)
-    if os.environ.get('RANK', '0') == '0': print(f'{ds}{_remark(ds)}')
+    if os.environ.get('RANK', '0') == '0':
+        print(f'{ds}{_remark(ds)}')
+        if ds.frame is not None: print(f'\n{text_table(_prepared(ds))}')
     dec, records, table = run_fit(ds, folder, n_clusters, method=method, seed=seed,
                                   command=command, recipe=recipe, **settings)
-    if table: print(_closing(dec, records, table, folder, chosen=n_clusters == 'auto'))
+    if not table: return
+    about = [] if on_disk(ds.x) else describe_clusters(ds, dec.predict_proba(ds.x))
+    print(_closing(dec, records, table, folder, chosen=n_clusters == 'auto', about=about))
+    if copy_to:
+        copy_into(copy_to, data, ds, dec.labels_)
+        print(f'{copy_to} has the files, sorted by cluster')
 
 # %% ../nbs/43_fitting.ipynb #d92eb194
 def _in_order(dec, ds): # the features as the model knows them, by name where both have names
@@ -364,6 +405,14 @@ def _in_order(dec, ds): # the features as the model knows them, by name where bo
                        f"beyond them are {', '.join(map(repr, [*odd][:5]))}; give the same")
     return ds.x[:, [ds.names.index(n) for n in names]]
 
+def _strangers(ds, strange, m=5): # the first of them by name
+    rows = [] if strange is None else strange.nonzero()[0]
+    if not len(rows): return ''
+    named = ', '.join(ds.rows[i] if ds.rows else f'row {i}' for i in rows[:m])
+    return (f"\nunlike anything that the model has seen, so don't trust their clusters "
+            f"({len(rows)}): {named}{' …' if len(rows) > m else ''}")
+
+# %% ../nbs/43_fitting.ipynb #inpfit03
 def predict_and_write(
     model:str, # a model.safetensors written by dec_fit
     data:str, # the points, see load_data
@@ -371,15 +420,22 @@ def predict_and_write(
     root:str|None=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
     classes:str|None=None, header:bool=False, # see load_data
+    features:str|None=None, # a file with a row for each point, where the model was fitted on one
+    copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
 ):
-    "What `dec_predict` does: assign points to clusters, and write row, cluster, confidence"
+    "What `dec_predict` does: assign points to clusters, write them, and say which look unlike any"
+    if copy_to: _refuse_full(_user_path(copy_to))
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
-    if out.is_file() and open(out, 'rb').readline(99).strip() != b'row,cluster,confidence':
+    if out.is_file() and open(out, 'rb').readline(99)[:22] != b'row,cluster,confidence':
         raise DecError(f"{out} holds something else than assignments; move it, or name another "
                        f"file with --out")
     dec = DEC.load(model, device)
-    ds = load_data(data, root, classes=classes or False, header=header)
-    q = dec.predict_proba(_in_order(dec, ds))
-    _assignments(q, out)
+    how = vars(dec).pop('how_', None) or {}
+    ds = read_points(data, root=root, classes=classes or False, header=header, features=features,
+                     how=how if 'kind' in how else None)
+    x = _in_order(dec, ds)
+    q, strange = dec.predict_proba(x), unseen(x, how) if how else None
+    _assignments(q, out, unseen=None if strange is None else strange.astype(int), name=ds.rows)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '
-          f'{q.max(1).mean():.2f}; written to {out}')
+          f'{q.max(1).mean():.2f}; written to {out}{_strangers(ds, strange)}')
+    if copy_to: copy_into(copy_to, data, ds, q.argmax(1))

@@ -139,6 +139,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             shape=getattr(self.autoencoder_, 'image_shape', shape),
             network_text=str(self.autoencoder_), head_text=str(self.layer_),
             features=getattr(self, 'feature_names_in_', np.array([])).tolist(),
+            how=getattr(self, 'how_', None), # how the points were read, where dec_fit did it
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
 
     @classmethod
@@ -184,6 +185,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             raise DecError(f"the model is of a network that {method.name} does not build here; "
                            f"give the method it was fitted with, DEC.load(path, method=…)")
         for name in _IN_FILE: setattr(dec, name, m[name])
+        dec.how_ = m.get('how')
         if m['features']: dec.feature_names_in_ = np.array(m['features'], dtype=object)
         if m['momentum_']:
             dec.momentum_['state'] = {int(i): s for i, s in m['momentum_']['state'].items()}

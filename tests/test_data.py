@@ -286,9 +286,9 @@ class TestBadFiles:
         assert (tmp_path/'trace').is_dir()
 
     def test_folders_other_kinds_and_no_paths(self, tmp_path):
-        (tmp_path/'t.xlsx').touch()
+        (tmp_path/'t.doc').touch()
         assert refused(lambda: load_data(tmp_path), 'there is no file', '.csv')
-        assert refused(lambda: load_data(tmp_path/'t.xlsx'), 't.xlsx', '.csv')
+        assert refused(lambda: load_data(tmp_path/'t.doc'), 't.doc', '.csv')
         assert refused(lambda: load_data('~nobody-of-this-name/t.npz'), 'nobody')
 
     @pytest.mark.filterwarnings('ignore')

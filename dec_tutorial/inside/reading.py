@@ -64,6 +64,10 @@ class Dataset:
     more:np.ndarray|None=None # further points for the autoencoder, (m, d), not to be clustered
     names:list|None=None # of the features, where a file tells them
     classes:list|None=None # names of the classes, where the source tells them
+    rows:list|None=None # names of the points, where the source tells them
+    frame:pd.DataFrame|None=None # a mixed table as it came
+    how:dict|None=None # what it takes to read new data in the same way
+    shown:np.ndarray|None=None # pictures to draw, (n, height·width), where x holds features of them
     @property
     def n(self): return self.x.shape[0]
     @property
@@ -378,10 +382,13 @@ def _read_csv(path, header=False): # True: the first line is names, even if all 
     if '' in names and table[['']].isna().all(axis=None): table = table.drop(columns='')
     return dict(x=table)
 
+def _read_tsv(path): return dict(x=pd.read_csv(path, sep='\t', encoding='utf-8-sig'))
 def _read_parquet(path): return dict(x=pd.read_parquet(path))
+def _read_xlsx(path): return dict(x=pd.read_excel(path))
 
 # %% ../../nbs/40_reading.ipynb #4499b208
-_READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv, '.parquet': _read_parquet}
+_READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv, '.tsv': _read_tsv,
+            '.parquet': _read_parquet, '.xlsx': _read_xlsx}
 
 def _read_file(path, classes=True, header=False):
     kinds, kind = ', '.join(_READERS), path.suffix.lower()

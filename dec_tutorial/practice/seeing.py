@@ -142,7 +142,8 @@ def _sheet(x, image_shape, cols=25): # pictures in rows, as the address of a PNG
     sheet = np.concatenate(rows)
     sheet = sheet[..., 0] if sheet.shape[2] == 1 else sheet/max(sheet.max(), 1)
     png, (h, w) = io.BytesIO(), tiles[0].shape[:2]
-    plt.imsave(png, sheet, cmap='gray_r', format='png')
+    cmap = 'gray' if plt.rcParams['image.cmap'] == 'gray' else 'gray_r'
+    plt.imsave(png, sheet, cmap=cmap, format='png')
     return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(),
                 size=[w, h, cols])
 

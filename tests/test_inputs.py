@@ -1,0 +1,218 @@
+"Folders of pictures, texts and mixed tables: from the shell and from Python"
+import json
+from functools import partial
+import numpy as np, pandas as pd, pytest, torch
+from PIL import Image
+from sklearn.datasets import load_digits
+from torchvision.models._api import Weights, WeightsEnum, register_model
+from torchvision.transforms._presets import ImageClassification
+from conftest import files
+from dec_tutorial.command_line import dec_fit, dec_predict
+from dec_tutorial.data import DecError
+from dec_tutorial.dec import DEC
+from dec_tutorial.practice.inputs import prepare_table, read_points
+
+brief = dict(dims=(8, 4), ae_iter=20, max_iter=20, update_interval=10)
+flags = '--dims 8,4 --ae_iter 20 --max_iter 20 --update_interval 10'.split()
+
+def make_pictures(folder, n=40): # of two digits, in sub-folders, of several sizes
+    x, y = load_digits(n_class=2, return_X_y=True)
+    for i in range(n):
+        there = folder/f'digit {y[i]}'
+        there.mkdir(parents=True, exist_ok=True)
+        img = Image.fromarray((16*x[i].reshape(8, 8)).clip(0, 255).astype(np.uint8))
+        img.resize((8 + i % 3, 9)).save(there/f'{i:02}.png')
+    return folder
+
+def make_texts(folder, n=40): # of two subjects
+    rng, folder = np.random.default_rng(0), folder
+    for i in range(n):
+        words = ('rain wind cloud storm sun', 'bread butter cheese honey jam')[i % 2].split()
+        (folder/f'{i % 2}').mkdir(parents=True, exist_ok=True)
+        (folder/f'{i % 2}'/f'{i:02}.txt').write_text(' '.join(rng.choice(words, 8)))
+    return folder
+
+def make_lines(path, n=40):
+    texts = make_texts(path.parent/'for lines', n)
+    path.write_text('\n\n'.join(f.read_text() for f in sorted(texts.rglob('*.txt'))))
+    return path
+
+def mixed(n=60): # two kinds of customers
+    rng, kind = np.random.default_rng(0), np.arange(n) % 2
+    return pd.DataFrame(dict(
+        customer_id=rng.permutation(n) + 1000, age=rng.normal(30 + 30*kind, 3).round(1),
+        spent=np.exp(rng.normal(3, 2, n)), visits=rng.integers(1, 4, n),
+        channel=np.where(kind, 'shop', 'app'), member=kind == 1,
+        since=np.where(kind, '2024-01-31', '2026-11-01'), country='PT'))
+
+def make_table(path):
+    frame = mixed()
+    if path.suffix == '.parquet': frame.to_parquet(path, index=False)
+    elif path.suffix == '.xlsx': frame.to_excel(path, index=False)
+    else: frame.to_csv(path, index=False, sep='\t' if path.suffix == '.tsv' else ',')
+    return path
+
+kinds = dict(pictures=(make_pictures, 'photos', dict(size=(8, 8), folder_classes=True)),
+             texts=(make_texts, 'texts', dict(folder_classes=True)),
+             lines=(make_lines, 'notes.txt', {}), csv=(make_table, 't.csv', dict(table=True)),
+             tsv=(make_table, 't.tsv', dict(table=True)),
+             parquet=(make_table, 't.parquet', dict(table=True)),
+             xlsx=(make_table, 't.xlsx', dict(table=True)))
+
+@pytest.fixture(params=kinds)
+def source(request, tmp_path, monkeypatch): # its path, and how to read it
+    for name, package in (('parquet', 'pyarrow'), ('xlsx', 'openpyxl')):
+        if request.param == name: pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    make, name, options = kinds[request.param]
+    return make(tmp_path/name), options
+
+class TestKinds:
+    def test_python(self, source):
+        path, options = source
+        ds = read_points(path, **options)
+        assert len(DEC(2, random_state=0, **brief).fit(ds.x).labels_) == len(ds.rows) == ds.n
+        assert (read_points(path, how=json.loads(json.dumps(ds.how))).x != ds.x).sum() == 0
+
+    def test_fit_and_predict(self, source, tmp_path, capsys):
+        path, options = source
+        dec_fit(str(path), n_clusters=2, out='o', **options, **brief)
+        fitted, page = pd.read_csv('o/assignments.csv'), (tmp_path/'o'/'report.html').read_text()
+        assert 'What the clusters are' in page and str(fitted.name[fitted.cluster == 0].iloc[0])
+        assert ('set apart by' in page) != path.is_dir() or path.name == 'texts'
+        dec_predict('o/model.safetensors', str(path), out='new.csv')
+        again = pd.read_csv('new.csv')
+        assert again.cluster.tolist() == fitted.cluster.tolist() and not again.unseen[2:].all()
+
+@pytest.mark.parametrize('kind', ['pictures', 'csv'])
+def test_shell(kind, tmp_path, cli): # the words reach the function
+    make, name, options = kinds[kind]
+    make(tmp_path/name)
+    more = ['--table'] if options.get('table') else '--size 8 --folder-classes --copy-into s'.split()
+    r = cli('dec_fit', name, '--n-clusters', 2, '--out', 'o', *flags, *more)
+    assert r.returncode == 0, r.stderr
+    line = 'sorted by cluster' if kind == 'pictures' else 'left out: another number in every row'
+    assert line in r.stdout
+    assert cli('dec_predict', 'o/model.safetensors', name).returncode == 0
+
+class TestPictures:
+    def test_folders_are_classes_if_asked(self, tmp_path):
+        make_pictures(tmp_path/'p')
+        assert read_points(tmp_path/'p').y is None
+        assert read_points(tmp_path/'p', folder_classes=True).classes == ['digit 0', 'digit 1']
+        assert read_points(tmp_path/'p', colour=True, size=(6, 5)).image_shape == (3, 6, 5)
+
+    def test_copies_move_and_overwrite_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(make_pictures(tmp_path/'p').parent)
+        before = files(tmp_path/'p')
+        dec_fit('p', n_clusters=2, out='o', copy_into='s', **brief)
+        assert files(tmp_path/'p') == before
+        assert sorted(f.split('/', 1)[1] for f in files(tmp_path/'s')) == before
+        with pytest.raises(DecError, match='not an empty folder'):
+            dec_predict('o/model.safetensors', 'p', copy_into='s')
+
+    def test_other_pictures_are_unseen(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(make_pictures(tmp_path/'p').parent)
+        dec_fit('p', n_clusters=2, out='o', size=(8, 8), **brief)
+        (tmp_path/'new').mkdir()
+        noise = np.random.default_rng(0).integers(0, 256, (2, 8, 8), dtype=np.uint8)
+        for name, img in zip(('noise', 'white'), (noise[0], noise[1]*0 + 255)):
+            Image.fromarray(img).save(tmp_path/'new'/f'{name}.png')
+        dec_predict('o/model.safetensors', 'new')
+        assert 'seen, so don\'t trust their clusters (2): noise.png, white.png' in capsys.readouterr().out
+
+class Tiny_Weights(WeightsEnum):
+    DEFAULT = Weights('https://nowhere.invalid/tiny-0.pth',
+                      partial(ImageClassification, crop_size=8, resize_size=8), {})
+
+@register_model()
+def tiny(*, weights: Tiny_Weights | None = None):
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), torch.nn.AdaptiveAvgPool2d(1),
+                               torch.nn.Flatten(), torch.nn.Linear(6, 2))
+
+class TestFeatures:
+    @pytest.fixture
+    def photos(self, tmp_path, monkeypatch):
+        monkeypatch.setenv('TORCH_HOME', str(tmp_path/'home'))
+        monkeypatch.chdir(make_pictures(tmp_path/'p').parent)
+        return tmp_path
+
+    def test_network(self, photos, capsys):
+        with pytest.raises(DecError, match=r'put https://nowhere.* at .*/checkpoints/tiny-0.pth'):
+            read_points('p', features='tiny')
+        (photos/'home'/'hub'/'checkpoints').mkdir(parents=True, exist_ok=True)
+        torch.save(tiny().state_dict(), photos/'home'/'hub'/'checkpoints'/'tiny-0.pth')
+        assert read_points('p', features='tiny').x.shape == (40, 6)
+        dec_fit('p', n_clusters=2, out='o', features='tiny', **brief)
+        dec_predict('o/model.safetensors', 'p')
+        assert (photos/'o'/'top.png').exists()
+        assert (pd.read_csv('assignments-p.csv').cluster
+                == pd.read_csv('o/assignments.csv').cluster).all()
+
+    def test_file(self, photos):
+        np.save('v.npy', np.random.default_rng(0).random((40, 5), np.float32))
+        dec_fit('p', n_clusters=2, out='o', features='v.npy', **brief)
+        with pytest.raises(DecError, match='--features'): dec_predict('o/model.safetensors', 'p')
+        dec_predict('o/model.safetensors', 'p', features='v.npy')
+        np.save('v.npy', np.ones((3, 5), np.float32))
+        with pytest.raises(DecError, match='3 rows'): read_points('p', features='v.npy')
+        with pytest.raises(DecError, match='resnet18'): read_points('p', features='resnot')
+
+class TestTable:
+    def test_types(self):
+        how = prepare_table(mixed())[1]
+        assert {c['column']: c['type'] for c in how} == dict(
+            customer_id='identifier', age='numbers', spent='numbers', visits='few whole numbers',
+            channel='words', member='truth values', since='dates', country='words')
+        done = {c['column']: c['done'] for c in how}
+        assert done['country'] == 'left out: the same in every row' and 'tail' in done['spent']
+
+    def test_numbers_are_on_one_scale_and_words_are_zeros_and_ones(self):
+        x = prepare_table(mixed())[0]
+        v = x[['age', 'spent', 'since']].to_numpy(float)
+        assert np.allclose([v.mean(0), v.std(0)], [[0]*3, [1]*3], atol=1e-5)
+        assert {*x['channel = app']} == {*x['member']} == {0, 1}
+
+    @pytest.mark.parametrize('write', [lambda v: v.map('{:.1f}'.format), lambda v: v.astype('Int64'),
+                                       lambda v: v.astype(str) + ' ', lambda v: v.astype('category')])
+    def test_numbers_in_every_spelling(self, write):
+        v = pd.Series(np.arange(30)*3 % 17).astype(float)
+        assert prepare_table(pd.DataFrame(dict(v=write(v))))[1][0]['type'] == 'numbers'
+
+    def test_missing_cells(self):
+        frame = mixed()
+        frame.loc[:4, ['age', 'channel', 'since']] = None
+        with pytest.raises(DecError, match=r"'age' \(5\), 'channel' \(5\), 'since' \(5\)"):
+            prepare_table(frame)
+        x, how = prepare_table(frame, fill=True)
+        assert x.notna().all().all() and x['channel = missing'].sum() == 5
+        assert prepare_table(frame[:1], how)[0].notna().all().all()
+
+    def test_new_words_are_no_error(self):
+        how = prepare_table(mixed())[1]
+        assert not prepare_table(mixed().assign(channel='phone'), how)[0]['channel = app'].any()
+
+    @pytest.mark.parametrize('change, says', [(dict(age='old'), 'holds words'),
+        (dict(age=None), "missing in 'age'"), (dict(since=3), 'where dates were fitted')])
+    def test_new_rows(self, change, says):
+        how = prepare_table(mixed())[1]
+        with pytest.raises(DecError, match=says): prepare_table(mixed().assign(**change), how)
+
+    def test_a_table_with_words_is_told_of_the_option(self, tmp_path):
+        with pytest.raises(DecError, match='--table'): read_points(make_table(tmp_path/'t.csv'))
+
+class TestTexts:
+    def test_words_tell_the_clusters(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        make_lines(tmp_path/'n.txt')
+        dec_fit('n.txt', n_clusters=2, out='o', **brief)
+        assert 'cluster 0: ' in capsys.readouterr().out
+        (tmp_path/'new.txt').write_text('rain wind sun\nxylophone kazoo')
+        dec_predict('o/model.safetensors', 'new.txt')
+        assert 'line 2: xylophone kazoo' in capsys.readouterr().out
+
+    @pytest.mark.parametrize('text, says', [('a\nb\n', 'hardly a word'), ('', '0 texts'),
+                                            ('caf\xe9'.encode('latin-1'), 'not UTF-8')])
+    def test_useless(self, tmp_path, text, says):
+        (tmp_path/'n.txt').write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(DecError, match=says): read_points(tmp_path/'n.txt')
