@@ -359,7 +359,7 @@ def _command_line(data, options): # that repeats a run
 
 # %% ../nbs/43_fitting.ipynb #ftt00011
 def fit_and_report(
-    data:str, # what to cluster, see load_data
+    data:str, # what to cluster, see read_points
     *, n_clusters:int|str|None=None, # see run_fit
     method:str='DEC', recipe:str='quick', seed:int=0,
     out:str|None=None, # folder for the results; None: the first that no other command has filled
@@ -415,7 +415,7 @@ def _strangers(ds, strange, m=5): # the first of them by name
 # %% ../nbs/43_fitting.ipynb #inpfit03
 def predict_and_write(
     model:str, # a model.safetensors written by dec_fit
-    data:str, # the points, see load_data
+    data:str, # the points, see read_points
     *, out:str|None=None, # the CSV file to write; None: assignments-DATA.csv
     root:str|None=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda

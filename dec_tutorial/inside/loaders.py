@@ -167,7 +167,7 @@ _LOADERS = {'digits': _digits, 'mnist': _torchvision('MNIST', *_PARTS),
 # %% ../../nbs/41_benchmarks.ipynb #9f11d758
 def load_data(
     # digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k, or the path of a .npz,
-    # .npy, .csv or .parquet file
+    # .npy, .csv, .tsv, .parquet or .xlsx file
     name_or_path:str='digits',
     root:str|None=None, # folder to look in first; else DEC_TUTORIAL_DATA, then ~/.cache
     download:bool=True, # fetch a benchmark that is not there?
