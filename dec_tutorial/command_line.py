@@ -34,7 +34,7 @@ def _height_width(text): # of 32, or of 32,48
 def dec_fit(
     data:_arg(_DATA, str, opt=False, nargs='?')='digits',
     method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
-                'ConvDEC, ConvDEC-pooled, ConvDEC-DA', str)='DEC',
+                'ConvDEC, ConvDEC-pooled, ConvDEC-DA, DEC+neighbours', str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors
     seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,

@@ -16,8 +16,8 @@ import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
 from scipy import sparse
 from sklearn.cluster import KMeans, SpectralClustering
 from . import __version__
-from .data import (DecError, Dataset, as_image, load_data, scale_factor,
-                               set_theme, show_samples)
+from .data import (DecError, Dataset, as_image, scale_factor, set_theme,
+                               show_samples)
 from .inside.reading import _user_path, atomic_path, on_disk, part_files, thinned
 from .inside.workers import first_only, worker, workers
 from .inside.machine import _out_folder, pick_device, precision_used, progress_bar
