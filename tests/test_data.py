@@ -545,7 +545,8 @@ class TestPoints:
         assert np.isfinite(d.predict_proba(frame)).all()
 
     def test_clusters_that_merge_are_not_lost_unseen(self):
-        near = np.repeat([[0, 0], [.02, 0], [1, 1.]], 40, 0) + rng.normal(0, .001, (120, 2))
+        near = np.repeat([[0, 0], [.012, 0], [1, 1.]], 40, 0)
+        near = near + np.random.default_rng(0).normal(0, .001, (120, 2))
         ae = AutoEncoder(2, (2,))
         ae.encoder[0].weight.data, ae.decoder[0].weight.data = torch.eye(2), torch.eye(2)
         with pytest.warns(UserWarning, match='codes had 3 .kmeans_labels_.*alpha, now 1, to a hundr'):
