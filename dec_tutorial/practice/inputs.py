@@ -130,7 +130,8 @@ def prepare_table(
     fill:bool=False, # missing cells: numbers get the median, words the word 'missing'
 )->tuple: # a data frame of numbers on one scale; and how, a dictionary for each column
     "A mixed table as points"
-    frame = pd.DataFrame(frame).reset_index(drop=True).rename(columns=lambda name: str(name).strip())
+    frame = pd.DataFrame(frame).reset_index(drop=True)
+    frame = frame.rename(columns=lambda name: str(name).strip())
     if len(twice := frame.columns[frame.columns.duplicated()]):
         raise DecError(f"the table has two columns named {twice[0]!r}; rename one")
     if how is None: how = [_look(column, fill) for _, column in frame.items()]
