@@ -130,7 +130,8 @@ def prepare_table(
     fill:bool=False, # missing cells: numbers get the median, words the word 'missing'
 )->tuple: # a data frame of numbers on one scale; and how, a dictionary for each column
     "A mixed table as points"
-    frame = pd.DataFrame(frame).reset_index(drop=True).rename(columns=lambda name: str(name).strip())
+    frame = pd.DataFrame(frame).reset_index(drop=True)
+    frame.columns = [str(name).strip() for name in frame]
     if len(twice := frame.columns[frame.columns.duplicated()]):
         raise DecError(f"the table has two columns named {twice[0]!r}; rename one")
     if how is None: how = [_look(column, fill) for _, column in frame.items()]
@@ -248,10 +249,11 @@ def _read_frame(path):
 
 # %% ../../nbs/46_inputs.ipynb #inp00026
 def _table(path, how, fill, classes):
-    try: frame = _read_frame(path).rename(columns=lambda name: str(name).strip())
+    try: frame = _read_frame(path)
     except Exception as e:
         raise DecError(f"{path} cannot be read as a table with names above ({_reason(e)}); give a "
                        f".csv, .tsv, .parquet or .xlsx file") from e
+    frame.columns = [str(name).strip() for name in frame]
     found = _features(frame, path)
     y = found.get('y')
     if not classes: y = None
