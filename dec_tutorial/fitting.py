@@ -27,7 +27,7 @@ from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
 from .evaluation import show_confidence, show_contingency, show_top
-from .practice.inputs import (_refuse_full, column_table, copy_into, deciding,
+from .practice.inputs import (_refuse_copies, column_table, copy_into, deciding,
                                           describe_clusters, known_region, read_points, unseen)
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
@@ -371,7 +371,7 @@ def fit_and_report(
     **settings, # of DEC
 ):
     "What `dec_fit` does: load, fit, write, and print what came out"
-    if copy_to: _refuse_full(_user_path(copy_to))
+    if copy_to: _refuse_copies(copy_to, data)
     reading = {name: v for name, v in (reading or {}).items() if v}
     ds = read_points(data, root=root, download=not no_download, classes=classes or True,
                      header=header, **reading)
@@ -424,7 +424,7 @@ def predict_and_write(
     copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
 ):
     "What `dec_predict` does: assign points to clusters, write them, and say which look unlike any"
-    if copy_to: _refuse_full(_user_path(copy_to))
+    if copy_to: _refuse_copies(copy_to, data)
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
     if out.is_file() and open(out, 'rb').readline(99)[:22] != b'row,cluster,confidence':
         raise DecError(f"{out} holds something else than assignments; move it, or name another "

@@ -201,6 +201,10 @@ class TestTable:
     def test_a_table_with_words_is_told_of_the_option(self, tmp_path):
         with pytest.raises(DecError, match='--table'): read_points(make_table(tmp_path/'t.csv'))
 
+    def test_no_folder_to_sort_is_said_at_once(self, tmp_path):
+        with pytest.raises(DecError, match='no folder of files'):
+            dec_fit(make_table(tmp_path/'t.csv'), copy_into='s')
+
 class TestTexts:
     def test_words_tell_the_clusters(self, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
@@ -211,7 +215,7 @@ class TestTexts:
         dec_predict('o/model.safetensors', 'new.txt')
         assert 'line 2: xylophone kazoo' in capsys.readouterr().out
 
-    @pytest.mark.parametrize('text, says', [('a\nb\n', 'hardly a word'), ('', '0 texts'),
+    @pytest.mark.parametrize('text, says', [('a\nb\n', 'hardly a word'), ('', 'no texts'),
                                             ('caf\xe9'.encode('latin-1'), 'not UTF-8')])
     def test_useless(self, tmp_path, text, says):
         (tmp_path/'n.txt').write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -131,7 +131,7 @@ def prepare_table(
 )->tuple: # a data frame of numbers on one scale; and how, a dictionary for each column
     "A mixed table as points"
     frame = pd.DataFrame(frame).reset_index(drop=True)
-    frame = frame.rename(columns=lambda name: str(name).strip())
+    frame.columns = [str(name).strip() for name in frame]
     if len(twice := frame.columns[frame.columns.duplicated()]):
         raise DecError(f"the table has two columns named {twice[0]!r}; rename one")
     if how is None: how = [_look(column, fill) for _, column in frame.items()]
@@ -156,11 +156,17 @@ def _documents(path):
     if path.is_dir():
         files = [f for f in sorted(path.rglob('*'))
                  if f.suffix.lower() in _TEXTS and f.name[0] != '.']
-        return [_text(f) for f in files], [str(f.relative_to(path)) for f in files]
-    lines = [line.strip() for line in _text(path).splitlines()]
-    names = [f'line {i}: {line[:60]}' for i, line in enumerate(lines, 1) if line]
-    return [line for line in lines if line], names
+        texts, names = [_text(f) for f in files], [str(f.relative_to(path)) for f in files]
+    else:
+        lines = [line.strip() for line in _text(path).splitlines()]
+        texts = [line for line in lines if line]
+        names = [f'line {i}: {line[:60]}' for i, line in enumerate(lines, 1) if line]
+    if not texts:
+        raise DecError(f"there are no texts in {path}; give a folder with .txt or .md files, or a "
+                       f".txt file with a text a line")
+    return texts, names
 
+# %% ../../nbs/47_inputs.ipynb #inp00050
 def _weights(texts, how, path): # tf-idf, and the words and weights that it takes to do it again
     count = TfidfVectorizer(max_features=1000, min_df=2, max_df=.5, stop_words='english',
                             sublinear_tf=True, token_pattern=r'[^\W\d_]{3,}',
@@ -243,10 +249,11 @@ def _read_frame(path):
 
 # %% ../../nbs/47_inputs.ipynb #inp00026
 def _table(path, how, fill, classes):
-    try: frame = _read_frame(path).rename(columns=lambda name: str(name).strip())
+    try: frame = _read_frame(path)
     except Exception as e:
         raise DecError(f"{path} cannot be read as a table with names above ({_reason(e)}); give a "
                        f".csv, .tsv, .parquet or .xlsx file") from e
+    frame.columns = [str(name).strip() for name in frame]
     found = _features(frame, path, classes)
     y = found.get('y')
     if not classes: y = None
@@ -392,7 +399,11 @@ def unseen(x, region:dict)->np.ndarray: # new points, (m, d); of known_region ->
     return far | (x.getnnz(1) == 0) if sparse.issparse(x) else far
 
 # %% ../../nbs/47_inputs.ipynb #inp00041
-def _refuse_full(folder):
+def _refuse_copies(folder, path):
+    "An error if the files at `path` cannot be sorted into `folder`, before an hour is spent"
+    folder = _user_path(folder)
+    if not _user_path(path).is_dir():
+        raise DecError(f"{path} is no folder of files, so there is nothing to copy into {folder}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DecError(f"{folder} is not an empty folder; name a new one, for nothing is "
                        f"overwritten")
@@ -406,8 +417,7 @@ def copy_into(
 ):
     "Sort the files of a folder into one folder for each cluster, as links where there are links"
     folder, path = _user_path(folder), _user_path(path).resolve()
-    _refuse_full(folder)
-    if not path.is_dir(): raise DecError(f"{path} is no folder of files, so there is none to sort")
+    _refuse_copies(folder, path)
     for name, j in zip(ds.rows, labels):
         there = folder/f'cluster {j}'/name
         there.parent.mkdir(parents=True, exist_ok=True)
