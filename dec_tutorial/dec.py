@@ -20,9 +20,8 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.validation import validate_data
 from . import __version__
-from .data import DecError, mostly_mean, scale_factor
-from .inside.reading import (_column, check_offset, check_x,
-                                         constant_and_large, lone_row)
+from .data import DecError, columns_that_count, scale_factor
+from .inside.reading import check_offset, check_x
 from .model_file import _IN_FILE, FittedModel
 from .checkpoint import Checkpoint, fingerprint
 from .inside.workers import alike, first_only, worker, workers
@@ -121,9 +120,8 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
             except BaseException as e:
                 self._forget()                                          # half a model is no model
                 if not isinstance(e, Diverged): raise
-                raise Diverged(f"{str(e).split(';')[0]}; standardise the columns of X, draw in "
-                               f"long tails (scikit-learn's PowerTransformer does both), or give a "
-                               f"Recipe with lower rates") from e
+                raise Diverged(f"{str(e).split(';')[0]}; standardise X and draw in long tails (both: "
+                               f"PowerTransformer), or give a Recipe with lower rates") from e
             if ck is not self.checkpoint: ck.clear()
 
     def _resolved(self, x):
@@ -171,21 +169,10 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
 
     def _scale(self, x, given, how):
         "What points are multiplied with; a network that a DEC trained knows its own"
-        used = ~constant_and_large(x)
-        some = x if used.all() else x[:, used]
-        if (j := mostly_mean(some)) is not None:
-            j = np.flatnonzero(used)[j]
-            warnings.warn(f'over 99 % of the sum of squares of X is the same for all points, most '
-                          f'of it in {_column(given, j)}; subtract the mean from each column, or '
-                          f'the network learns little else')
-        if (far := lone_row(some)) is not None:
-            warnings.warn(f'row {far[0]} of X alone makes up over half of the sum of squares, by '
-                          f'its {_column(given, np.flatnonzero(used)[far[1]])}; if that is no '
-                          f'error, draw in the long tail: clip it, or use scikit-learn\'s '
-                          f'PowerTransformer')
+        used = columns_that_count(x, given)
         trained_for, factor = getattr(self.autoencoder, 'trained_at', (None, None))
         if trained_for == how: return factor
-        return scale_factor(some, how)*(1. if some is x else used)
+        return scale_factor(x if used.all() else x[:, used], how)*(1. if used.all() else used)
 
     def _draw_seed(self):
         if isinstance(self.random_state, Integral): return int(self.random_state)
@@ -254,13 +241,10 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         self.seconds_['clusters'] = trainer.seconds
         left, begun = (len(np.unique(v)) for v in (self.labels_, self.kmeans_labels_))
         if left < self.n_clusters_:
-            why = 'ask for fewer, or see whether the points differ at all'
-            if left < begun:
-                why = (f'k-means on the codes had {begun} (kmeans_labels_), and the KL phase made '
-                       f'one of some whose codes lie near each other. If you believe them, lower '
-                       f'alpha, now {self.alpha:g}, to a hundredth; else ask for fewer')
             warnings.warn(f'{self.n_clusters_ - left} of {self.n_clusters_} clusters end without a '
-                          f'point; {why}')
+                          f'point; k-means on the codes had {begun} (kmeans_labels_). Ask for '
+                          f'fewer, or to keep near ones apart lower alpha, now {self.alpha:g}, to '
+                          f'a hundredth')
 
     def _make_callbacks(self, method, X):
         given = self.callbacks if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]
