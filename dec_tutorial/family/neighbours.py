@@ -66,7 +66,7 @@ class Neighbours:
             check(name, v, is_whole(v), 'a whole number of at least 1')
         check('of', self.of, self.of in ('codes', 'points'), "'codes' or 'points'")
     def __call__(self, dec, x):
-        if self.of == 'codes': x = dec.start_codes_
+        if self.of == 'codes': x = dec._codes(x)
         return Averaged(neighbour_walk(x, self.k, self.shared), self.steps)
 
 METHODS['DEC+neighbours'] = Method('DEC+neighbours', callbacks=(Neighbours(),))
