@@ -152,6 +152,7 @@ def filled(
     halves = [np.random.default_rng(i).permutation(len(x)) % 2 == 0 for i in range(divisions)]
     for a, b in nearest(x, labels, least=8):
         for half in (*halves, *np.logical_not(halves)):
+            if not all((labels[half] == j).any() for j in (a, b)): continue
             parts = along(x, labels, a, b, half=half)
             fewer = min(map(len, parts))
             for v in parts:                                   # both clusters count alike
