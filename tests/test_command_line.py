@@ -245,7 +245,8 @@ class TestTable:
     def test_a_last_phase_below_its_start_is_told(self, here, monkeypatch):
         start, end = dict(method='AE+k-means', acc=.77), dict(method='DEC', acc=.65)
         dec = SimpleNamespace(stop_reason_='tol', n_iter_=9)
-        told = [fitting._closing(dec, pair, 'table', here, False) for pair in ([start, end], [end, end])]
+        told = [fitting._closing(dec, pair, 'table', here, chosen=False, about=[])
+                for pair in ([start, end], [end, end])]
         assert ['AE+k-means, where the last phase began, is ahead' in t for t in told] == [True, False]
 
 class TestFolder:
