@@ -121,7 +121,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
                 self._forget()                                          # half a model is no model
                 if not isinstance(e, Diverged): raise
                 raise Diverged(f"{str(e).split(';')[0]}; standardise X and draw in long tails "
-                               f"(PowerTransformer does it), or give a Recipe with lower rates") from e
+                               f"(PowerTransformer), or give a Recipe with lower rates") from e
             if ck is not self.checkpoint: ck.clear()
 
     def _resolved(self, x):
