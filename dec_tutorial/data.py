@@ -124,11 +124,12 @@ def columns_that_count(
     "Which columns differ at all; a warning where one mean, or one row, drowns the rest"
     used = ~constant_and_large(x)
     x, numbers = x if used.all() else x[:, used], np.flatnonzero(used)
-    if (j := mostly_mean(x)) is not None:
+    j, far = mostly_mean(x), lone_row(x)
+    if j is not None:
         warnings.warn(f'over 99 % of the sum of squares of X is the same for all points, most of '
                       f'it in {_column(given, numbers[j])}; subtract the mean from each column, '
                       f'or the network learns little else')
-    if far := lone_row(x):
+    if far:
         warnings.warn(f"row {far[0]} of X alone makes up over half of the sum of squares, by its "
                       f"{_column(given, numbers[far[1]])}; if that is no error, draw in the long "
                       f"tail: clip it, or use scikit-learn's PowerTransformer")
