@@ -10,7 +10,7 @@ import base64, json, math
 from dataclasses import dataclass
 import numpy as np, torch.nn as nn
 from sklearn.datasets import make_moons
-from ..data import Dataset, DecError, load_data, scale_factor
+from ..data import DecError, load_data, scale_factor
 from ..training import Rows, Stage
 from ..sae import AutoEncoder, finetune
 from .seeing import render
