@@ -285,6 +285,13 @@ class TestFolder:
         dec_predict('~/o/model.safetensors', '~/blobs.npz', out='~/c.csv')
         assert (here/'c.csv').exists() and not (here/'~').exists()
 
+    @pytest.mark.parametrize('strength, says', [(.8, 'the largest number that'),
+                                                (.7, 'though no number came again')])
+    def test_the_report_says_whether_the_number_came_again(self, here, monkeypatch, strength, says):
+        monkeypatch.setattr(fitting, 'k_curve', lambda *_, **__: [dict(k=2, strength=strength, G=1.)])
+        dec_fit('blobs.npz', n_clusters='auto', out='o', **brief)
+        assert says in (here/'o'/'report.html').read_text(encoding='utf-8')
+
     @pytest.mark.parametrize('n_clusters', [3, pytest.param('auto', marks=pytest.mark.slow)])
     def test_a_killed_run_goes_on(self, here, monkeypatch, n_clusters):
         dec_fit('blobs.npz', n_clusters=n_clusters, out='whole', **brief)
