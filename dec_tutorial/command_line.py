@@ -46,6 +46,7 @@ def dec_fit(
               _widths)=None,
     alpha:float=None, # see DEC; smaller where clusters whose codes lie near each other merge
     classes:str=None, # of a table: the column with the classes, or none; default: by its name
+    drop:str=None, # of a table: columns to leave out, like id,name
     header:bool=False, # of a .csv: its first line is names, even if all of them are numbers
     table:bool=False, # a mixed table: scale numbers, encode words, dates and truth values
     fill:bool=False, # with --table: fill missing cells
@@ -66,8 +67,8 @@ def dec_fit(
                    root=root, no_download=no_download, update_interval=update_interval,
                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,
                    dims=dims, alpha=alpha, classes=classes, header=header, copy_to=copy_into,
-                   reading=dict(table=table, fill=fill, size=size, colour=colour,
-                                folder_classes=folder_classes, features=features))
+                   reading=dict(table=table, fill=fill, size=size, colour=colour, features=features,
+                                folder_classes=folder_classes, drop=drop and drop.split(',')))
 
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
@@ -77,12 +78,11 @@ def dec_predict(
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
-    classes:str=None, # as for dec_fit; default: the columns that dec_fit takes for classes
     header:bool=False, # as for dec_fit
     features:str=None, # a file with a row for each point, where the model was fitted on one
     copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     from dec_tutorial.fitting import predict_and_write
-    predict_and_write(model, data, out=out, root=root, device=device, classes=classes,
-                      header=header, features=features, copy_to=copy_into)
+    predict_and_write(model, data, out=out, root=root, device=device, header=header,
+                      features=features, copy_to=copy_into)

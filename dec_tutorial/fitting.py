@@ -7,7 +7,6 @@ __all__ = ['run_fit', 'raw_kmeans', 'raw_spectral', 'fit_and_report', 'predict_a
 
 # %% ../nbs/43_fitting.ipynb #fde34084
 import base64, copy, itertools, math, os, shlex, time, warnings
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -314,7 +313,7 @@ def _write_all(out, ds, dec, records, table, curve):
     about = [] if on_disk(ds.x) else describe_clusters(ds, q)
     columns = column_table(ds, q.argmax(1))
     _write_text(out/'report.html', render(
-        'report', ds=ds, dec=dec, table=table, records=records, searched=curve is not None,
+        'report', ds=ds, dec=dec, table=table, records=records, curve=curve,
         verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
         columns=columns, alone=deciding(columns), prepared=_prepared(ds), map=film,
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
@@ -330,7 +329,7 @@ def _remark(ds): # one large column decides everything, and its unit is an accid
     if spread.max() <= .9*spread.sum(): return ''
     return (f"\ncolumn {ds.names[spread.argmax()]!r} has numbers so much larger than the others "
             f"({spread.max()/spread.sum():.0%} of the variance) that the clusters will follow it "
-            f"alone; if that is not meant, standardise the columns")
+            f"alone; if that is not meant, standardise the columns, as --table does")
 
 # %% ../nbs/43_fitting.ipynb #clos0001
 def _closing(dec, records, table, folder, chosen, about):
@@ -352,7 +351,7 @@ def _closing(dec, records, table, folder, chosen, about):
 def _command_line(data, options): # that repeats a run
     usual, words = dict(method='DEC', precision='auto', device='auto'), ['dec_fit', data]
     for name, v in options.items():
-        if name in ('dims', 'size') and v is not None: v = ','.join(map(str, np.ravel(v)))
+        if name in ('dims', 'size', 'drop') and v is not None: v = ','.join(map(str, np.ravel(v)))
         if v is None or v is False or v == usual.get(name): continue
         words += [f'--{name}'] if v is True else [f'--{name}', v]
     return shlex.join(map(str, words))
@@ -367,7 +366,7 @@ def fit_and_report(
     no_download:bool=False, # never fetch data from the network
     classes:str|None=None, header:bool=False, # see load_data
     copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
-    reading:dict|None=None, # table, fill, size, colour, folder_classes, features of read_points
+    reading:dict|None=None, # table, fill, drop and what else read_points takes
     **settings, # of DEC
 ):
     "What `dec_fit` does: load, fit, write, and print what came out"
@@ -396,15 +395,6 @@ def fit_and_report(
         print(f'{copy_to} has the files, sorted by cluster')
 
 # %% ../nbs/43_fitting.ipynb #d92eb194
-def _in_order(dec, ds): # the features as the model knows them, by name where both have names
-    names = [name.strip() for name in vars(dec).pop('feature_names_in_', ())]
-    if not names or not ds.names: return ds.x
-    odd = (Counter(names) - Counter(ds.names)) + (Counter(ds.names) - Counter(names))
-    if odd:
-        raise DecError(f"{ds.name} has other columns than the model was fitted on, missing or "
-                       f"beyond them are {', '.join(map(repr, [*odd][:5]))}; give the same")
-    return ds.x[:, [ds.names.index(n) for n in names]]
-
 def _strangers(ds, strange, m=5): # the first of them by name
     rows = [] if strange is None else strange.nonzero()[0]
     if not len(rows): return ''
@@ -419,7 +409,7 @@ def predict_and_write(
     *, out:str|None=None, # the CSV file to write; None: assignments-DATA.csv
     root:str|None=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
-    classes:str|None=None, header:bool=False, # see load_data
+    header:bool=False, # see load_data
     features:str|None=None, # a file with a row for each point, where the model was fitted on one
     copy_to:str|None=None, # a new folder, where the files of DATA are sorted by cluster
 ):
@@ -431,10 +421,10 @@ def predict_and_write(
                        f"file with --out")
     dec = DEC.load(model, device)
     how = vars(dec).pop('how_', None) or {}
-    ds = read_points(data, root=root, classes=classes or False, header=header, features=features,
-                     how=how if 'kind' in how else None)
-    x = _in_order(dec, ds)
-    q, strange = dec.predict_proba(x), unseen(x, how) if how else None
+    names = [name.strip() for name in vars(dec).pop('feature_names_in_', ())]
+    ds = read_points(data, root=root, classes='none' if 'columns' in how else False, only=names,
+                     header=header, features=features, how=how if 'kind' in how else None)
+    q, strange = dec.predict_proba(ds.x), unseen(ds.x, how) if how else None
     _assignments(q, out, unseen=None if strange is None else strange.astype(int), name=ds.rows)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '
           f'{q.max(1).mean():.2f}; written to {out}{_strangers(ds, strange)}')

@@ -208,11 +208,16 @@ class TestPredict:
         dec_predict(model, 'new.csv', out='c.csv')
         assert clusters_of('c.csv') == clusters_of('o/assignments.csv')
 
-    @pytest.mark.parametrize('names', [columns[:-1], [*columns, 'c15b'], [*columns[:-1], 'C15']])
-    def test_other_columns(self, here, model, names):
+    @pytest.mark.parametrize('names', [columns[:-1], [*columns[:-1], 'C15']])
+    def test_a_missing_column(self, here, model, names):
         data = write_table('w.csv', np.ones((9, len(names))), names)
-        assert "other columns than the model" in complaint(dec_predict, model, data)
+        assert "has no column 'c15'" in complaint(dec_predict, model, data)
         assert not (here/'assignments-w.csv').exists()
+
+    def test_columns_that_the_model_does_not_know_are_left_out(self, here, model):
+        pd.DataFrame(make_blobs()[0], columns=columns).assign(note='new').to_csv('new.csv', index=False)
+        dec_predict(model, 'new.csv', out='c.csv')
+        assert clusters_of('c.csv') == clusters_of('o/assignments.csv')
 
     def test_other_files_are_left_alone(self, here, run):
         said = complaint(dec_predict, run[0]/'model.safetensors', 'blobs.npz', out='blobs.npz')
@@ -227,8 +232,7 @@ class TestTable:
             dec_fit(data, classes='kind', out='o', **brief)
         assert '3 classes (known for 150 points)' in capsys.readouterr().out
         assert records_of(here/'o')[-1]['acc'] == 1 and (here/'o'/'contingency.png').exists()
-        with pytest.warns(UserWarning):
-            dec_predict('o/model.safetensors', data, classes='kind', out='c.csv')
+        dec_predict('o/model.safetensors', data, out='c.csv')     # the model knows its columns
         assert clusters_of('c.csv') == clusters_of('o/assignments.csv')
 
     def test_names_of_numbers_and_names_with_blanks(self, here):
@@ -236,7 +240,7 @@ class TestTable:
         data = write_table('t.csv', make_blobs()[0], years)
         dec_fit(data, header=True, n_clusters=3, alpha=.5, out='o', **brief)
         assert ' --header ' in records_of(here/'o')[-1]['command']
-        with pytest.raises(DecError, match='has other columns'):
+        with pytest.raises(DecError, match="has no column '2001'"):
             dec_predict('o/model.safetensors', write_table('u.csv', np.ones((9, 16)), columns))
         dec_predict('o/model.safetensors', data, header=True, out='c.csv')
         assert clusters_of('c.csv') == clusters_of('o/assignments.csv')
@@ -280,6 +284,13 @@ class TestFolder:
         dec_fit('~/blobs.npz', out='~/o', **brief)
         dec_predict('~/o/model.safetensors', '~/blobs.npz', out='~/c.csv')
         assert (here/'c.csv').exists() and not (here/'~').exists()
+
+    @pytest.mark.parametrize('strength, says', [(.8, 'the largest number that'),
+                                                (.7, 'though no number came again')])
+    def test_the_report_says_whether_the_number_came_again(self, here, monkeypatch, strength, says):
+        monkeypatch.setattr(fitting, 'k_curve', lambda *_, **__: [dict(k=2, strength=strength, G=1.)])
+        dec_fit('blobs.npz', n_clusters='auto', out='o', **brief)
+        assert says in (here/'o'/'report.html').read_text(encoding='utf-8')
 
     @pytest.mark.parametrize('n_clusters', [3, pytest.param('auto', marks=pytest.mark.slow)])
     def test_a_killed_run_goes_on(self, here, monkeypatch, n_clusters):

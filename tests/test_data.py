@@ -196,6 +196,13 @@ class TestCsv:
         with pytest.warns(UserWarning, match=f"'{name}' has another whole number in every row"):
             self.load(tmp_path, text)
 
+    def test_columns_to_drop_and_to_take(self, tmp_path):
+        text = 'id,a,class\nx1,2,0\nx2,3,1\n'
+        ds = self.load(tmp_path, text, drop=['id'])
+        assert ds.names == ['a'] and ds.n_classes == 2
+        assert self.load(tmp_path, text, only=['class', 'a']).x.tolist() == [[0, 2], [1, 3]]
+        assert refused(lambda: self.load(tmp_path, text, drop=['ID']), "no column 'ID'; it has id, a, class")
+
     @pytest.mark.parametrize('value', [lambda i: i % 200, lambda i: .5*(i % 5), 'p{}.png'.format])
     def test_a_target_of_many_values_is_no_class(self, tmp_path, value):
         text = 'a,target\n' + ''.join(f'{i % 7},{value(i)}\n' for i in range(400))

@@ -174,7 +174,8 @@ class TestTable:
         assert {*x['channel = app']} == {*x['member']} == {0, 1}
 
     @pytest.mark.parametrize('write', [lambda v: v.map('{:.1f}'.format), lambda v: v.astype('Int64'),
-                                       lambda v: v.astype(str) + ' ', lambda v: v.astype('category')])
+                                       lambda v: v.astype(str) + ' ', lambda v: v.astype('category'),
+                                       lambda v: (1000*v).map('${:,.2f}'.format)])
     def test_numbers_in_every_spelling(self, write):
         v = pd.Series(np.arange(30)*3 % 17).astype(float)
         assert prepare_table(pd.DataFrame(dict(v=write(v))))[1][0]['type'] == 'numbers'
@@ -190,7 +191,30 @@ class TestTable:
 
     def test_new_words_are_no_error(self):
         how = prepare_table(mixed())[1]
-        assert not prepare_table(mixed().assign(channel='phone'), how)[0]['channel = app'].any()
+        with pytest.warns(UserWarning, match="'channel' holds 'phone' at row 0"):
+            new = prepare_table(mixed().assign(channel='phone'), how)[0]
+        assert not new['channel = app'].any()
+
+    def test_a_column_that_pandas_numbered_is_left_out(self):
+        frame = mixed().sample(frac=1, random_state=0).rename(columns={'customer_id': 'Unnamed: 0'})
+        frame['Unnamed: 0'] *= 7                                          # some rows of a table
+        assert prepare_table(frame)[1][0]['done'] == 'left out: another number in every row'
+
+    def test_dropped_columns(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(make_table(tmp_path/'t.csv').parent)
+        dec_fit('t.csv', table=True, drop='channel,since', n_clusters=2, out='o', **brief)
+        assert 'channel' not in capsys.readouterr().out
+        assert ' --drop channel,since' in json.loads((tmp_path/'o'/'record.json').read_text())[-1]['command']
+        dec_predict('o/model.safetensors', 't.csv', out='new.csv')
+        assert (pd.read_csv('new.csv').cluster == pd.read_csv('o/assignments.csv').cluster).all()
+        with pytest.raises(DecError, match="no column 'sinse'"): read_points('t.csv', table=True, drop=['sinse'])
+
+    def test_a_feature_called_target_is_found_again(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        mixed().rename(columns={'age': 'target'}).to_csv('t.csv', index=False)
+        dec_fit('t.csv', table=True, classes='none', n_clusters=2, out='o', **brief)
+        dec_predict('o/model.safetensors', 't.csv', out='new.csv')
+        assert (pd.read_csv('new.csv').cluster == pd.read_csv('o/assignments.csv').cluster).all()
 
     @pytest.mark.parametrize('change, says', [(dict(age='old'), 'holds words'),
         (dict(age=None), "missing in 'age'"), (dict(since=3), 'where dates were fitted')])
@@ -199,7 +223,9 @@ class TestTable:
         with pytest.raises(DecError, match=says): prepare_table(mixed().assign(**change), how)
 
     def test_a_table_with_words_is_told_of_the_option(self, tmp_path):
-        with pytest.raises(DecError, match='--table'): read_points(make_table(tmp_path/'t.csv'))
+        with pytest.raises(DecError, match='--table$'): read_points(make_table(tmp_path/'t.csv'))
+        mixed().replace({'channel': {'shop': None}}).to_csv(tmp_path/'h.csv', index=False)
+        with pytest.raises(DecError, match='--table --fill$'): read_points(tmp_path/'h.csv')
 
     def test_no_folder_to_sort_is_said_at_once(self, tmp_path):
         with pytest.raises(DecError, match='no folder of files'):

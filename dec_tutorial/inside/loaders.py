@@ -173,6 +173,8 @@ def load_data(
     download:bool=True, # fetch a benchmark that is not there?
     classes:bool|str=True, # the column with them, or 'none'; True: by its name; False: left unread
     header:bool=False, # of a .csv: the first line is names, even if all of them are numbers
+    drop:tuple=(), # of a table with names: columns to leave out
+    only:tuple=(), # of a table with names: the columns to take, in this order; (): all
 )->Dataset: # values as the source has them; pixels in [0, 1]
     "Load a benchmark by its name, or your own table by its path"
     name = str(name_or_path)
@@ -180,7 +182,7 @@ def load_data(
         found = _fetch(name, _LOADERS[name], _roots(root), download)
         return _dataset(name, name, **found, n_train=_N_TRAIN.get(name))
     if Path(name).suffix or os.sep in name or os.path.exists(name):
-        ds = _read_file(_user_path(name), classes, header)
+        ds = _read_file(_user_path(name), classes, header, drop=drop, only=only)
         return replace(ds, name=f'{ds.name}-file') if ds.name in _LOADERS else ds
     near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.65)
     hint = f"did you mean {near[0]!r}? Known" if near else 'known'

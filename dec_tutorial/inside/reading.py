@@ -335,25 +335,29 @@ def _header(first, path):
     return first
 
 # %% ../../nbs/40_reading.ipynb #76e781a2
-def _features(table, path, classes=True): # and the classes, and the names of the features
+def _features(table, path, classes=True, drop=(), only=()): # and the classes, and their names
     table.columns = [str(name).strip() for name in table.columns]
     _refuse_twins(table, path)
+    if lost := {*drop, *only, classes} - {*table.columns, True, False, 'none'}:
+        raise DecError(f"{path} has no column {', '.join(map(repr, sorted(lost)[:5]))}; it has "
+                       f"{', '.join(table.columns)}")
+    if only: return dict(x=table[[*only]], names=[*only])
+    table = table.drop(columns=[*drop])
     low = [name.lower() for name in table.columns]
     found = table.columns[[n in _LABELS and not (n == 'y' and 'x' in low) for n in low]]
     if isinstance(classes, str): found = table.columns[table.columns == classes]
-    if len(found) == 0 and classes not in (True, False, 'none'):
-        raise DecError(f"{path} has no column {classes!r}; name one of {', '.join(table.columns)}, "
-                       f"or none, as the classes")
     if len(found) > 1:
         raise DecError(f"{path}: columns {found[0]!r} and {found[1]!r} could both be the classes, "
                        f"which are not features; drop one of them, or name the other with "
                        f"--classes (in Python: classes=)")
     x = table.drop(columns=found)
-    same = [repr(n) for n, v in x.items() if len(x) > 20 and v.dtype.kind in 'iu' and v.is_unique]
-    if same and classes:
-        warnings.warn(f"{path}: {', '.join(same[:5])} has another whole number in every row, as an "
-                      f"identifier has; if it is one, drop it")
     return dict(x=x, names=[*x.columns]) | {'y': table[name] for name in found}
+
+def _remark_identifiers(x, path):
+    same = [repr(n) for n, v in x.items() if len(x) > 20 and v.dtype.kind in 'iu' and v.is_unique]
+    if same:
+        warnings.warn(f"{path}: {', '.join(same[:5])} has another whole number in every row, as an "
+                      f"identifier has; if it is one, leave it out with --drop (in Python: drop=)")
 
 def _check_classes(y, path): # a feature that happens to be called y would pass for classes
     cells = y.dropna()
@@ -390,7 +394,7 @@ def _read_xlsx(path): return dict(x=pd.read_excel(path))
 _READERS = {'.npz': _read_npz, '.npy': _read_npy, '.csv': _read_csv, '.tsv': _read_tsv,
             '.parquet': _read_parquet, '.xlsx': _read_xlsx}
 
-def _read_file(path, classes=True, header=False):
+def _read_file(path, classes=True, header=False, drop=(), only=()):
     kinds, kind = ', '.join(_READERS), path.suffix.lower()
     if not os.path.isfile(path):
         raise DecError(f"there is no file {str(path)[:300]}; give the path of a {kinds} file")
@@ -404,7 +408,8 @@ def _read_file(path, classes=True, header=False):
         if isinstance(e, UnicodeDecodeError): mend = 'save it as UTF-8'
         raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); {mend}") from e
     named = any(isinstance(name, str) for name in getattr(found['x'], 'columns', ()))
-    if named: found = _features(found['x'], path, classes)
+    if named: found = _features(found['x'], path, classes, drop=drop, only=only)
+    if named and classes: _remark_identifiers(found['x'], path)
     if not classes: found.pop('y', None)
     elif named and classes is True and 'y' in found: _check_classes(found['y'], path)
     return _dataset(path.stem, str(path), **found)

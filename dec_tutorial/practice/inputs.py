@@ -18,12 +18,13 @@ from sklearn.metrics import pairwise_distances
 from torchvision import models
 from ..data import Dataset, DecError, load_data
 from ..inside.loaders import _LOADERS
-from ..inside.reading import (_check_classes, _dataset, _features, _reason, _user_path,
-                                         check_y)
+from ..inside.reading import (_READERS, _check_classes, _dataset, _features, _reason,
+                                         _user_path, check_y)
 from .own_data import doubtful, load_pictures, separation, top_words
 
 # %% ../../nbs/47_inputs.ipynb #inp00010
 _DATE = r'\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?'
+_THOUSANDS = r'[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?'
 
 def _dates(text):
     "Texts as dates, the month first if that fits all of them; None if they are no dates"
@@ -46,6 +47,7 @@ def _typed(column):
         if {*text.str.lower().unique()} <= {'true', 'false'}:
             return 'truth values', text.str.lower().eq('true').astype(float)
         bare = text.str.replace(r'^[€$£¥]\s*|\s*[€$£¥%]$', '', regex=True)
+        bare = bare.mask(bare.str.fullmatch(_THOUSANDS), bare.str.replace(',', ''))
         numbers = pd.to_numeric(bare, errors='coerce').astype(float)
     if numbers.notna().all():
         two = {*numbers.unique()} <= {0, 1}
@@ -54,7 +56,7 @@ def _typed(column):
     return ('words', text) if dates is None else ('dates', dates)
 
 # %% ../../nbs/47_inputs.ipynb #inp00013
-_ID = re.compile(r'(^|[^a-z])(id|no|nr|number|key|index|code)$|[a-z]I[dD]$|#$')
+_ID = re.compile(r'(^|[^a-z])(id|no|nr|number|key|index|code)$|[a-z]I[dD]$|#$|^Unnamed')
 _IDENTIFIERS = 'words that hardly repeat', 'another number in every row'
 
 def _useless(name, kind, cells):
@@ -99,6 +101,10 @@ def _encode(column, c):
     kind, cells = _typed(column)
     if c['type'] == 'words':
         cells = cells.astype(str).reindex(column.index, fill_value='missing')
+        new = cells[~cells.isin(c['words'])]
+        if len(new) and 'other' not in c['words']:
+            warnings.warn(f"column {c['column']!r} holds {new.iloc[0]!r:.40} at row "
+                          f"{new.index[0]}, a word that was not fitted; it counts as none")
         known = cells.where(cells.isin(c['words']), 'other')
         return pd.DataFrame({f"{c['column']} = {w}": known.eq(w) for w in c['words']})
     if len(cells) and (kind == 'words' or (kind == 'dates') != (c['type'] == 'dates')):
@@ -241,20 +247,19 @@ def _texts(path, how, **_):
     return replace(ds, rows=names, how=how)
 
 def _read_frame(path):
-    read = {'.parquet': pd.read_parquet, '.xlsx': pd.read_excel}.get(path.suffix.lower())
-    if read: return read(path)
+    kind = path.suffix.lower()
+    if kind in ('.tsv', '.parquet', '.xlsx'): return _READERS[kind](path)['x']
     with open(path, encoding='utf-8-sig') as f: first = f.readline()
     sep = max(',;\t', key=first.count)
     return pd.read_csv(path, sep=sep, decimal=',' if sep == ';' else '.', encoding='utf-8-sig')
 
 # %% ../../nbs/47_inputs.ipynb #inp00026
-def _table(path, how, fill, classes):
+def _table(path, how, fill=True, classes=True, drop=()):
     try: frame = _read_frame(path)
     except Exception as e:
         raise DecError(f"{path} cannot be read as a table with names above ({_reason(e)}); give a "
                        f".csv, .tsv, .parquet or .xlsx file") from e
-    frame.columns = [str(name).strip() for name in frame]
-    found = _features(frame, path, classes)
+    found = _features(frame, path, classes, drop)
     y = found.get('y')
     if not classes: y = None
     elif y is not None and classes is True: _check_classes(y, path)
@@ -265,10 +270,10 @@ def _table(path, how, fill, classes):
     frame = found['x'][[c['column'] for c in _used(columns)]]
     return replace(ds, rows=rows, frame=frame, how=how | dict(columns=columns))
 
-def _can_prepare(path):
-    if path.suffix.lower() not in ('.csv', '.tsv', '.parquet', '.xlsx'): return False
-    try: return bool(_table(path, {}, fill=True, classes=True))
-    except DecError: return False
+def _columns(path, drop): # as table=True would prepare them; none if it cannot
+    if path.suffix.lower() not in ('.csv', '.tsv', '.parquet', '.xlsx'): return []
+    try: return _table(path, {}, drop=drop).how['columns']
+    except DecError: return []
 
 def _kind(path, table):
     "What lies there: pictures, texts, a table to prepare, or numbers"
@@ -286,7 +291,7 @@ def read_points(
     colour:bool=False, # three colours of pictures, else grey
     folder_classes:bool=False, # pictures, texts: the folder of a file is its class
     features:str|None=None, # of them: a network of torchvision, or a file with a row for each
-    classes:bool|str=True, header:bool=False, # see load_data
+    classes:bool|str=True, header:bool=False, drop:tuple=(), only:tuple=(), # see load_data
     root:str|None=None, download:bool=True, # see load_data
     how:dict|None=None, # of new data: the `how` of the data that was fitted
 )->Dataset: # with rows, the names of the points, and how, where there are any
@@ -294,10 +299,15 @@ def read_points(
     where, name = _user_path(path), str(path)
     kind = how['kind'] if how else '' if name in _LOADERS else _kind(where, table)
     if not kind:
-        try: return load_data(name, root, download, classes=classes, header=header)
+        try:
+            return load_data(name, root, download, classes=classes, header=header, drop=drop,
+                             only=only)
         except DecError as e:
-            if not _can_prepare(where): raise
-            raise DecError(f"{e}; or let table=True prepare it, in the shell --table") from e
+            columns = [] if only else _columns(where, drop)
+            if not columns: raise
+            holes = any(c['missing'] for c in columns)
+            raise DecError(f"{e}; or let table=True{', fill=True'*holes} prepare it, in the shell "
+                           f"--table{' --fill'*holes}") from e
     if not where.exists():
         raise DecError(f"there is nothing at {path}; give the path of a file or a folder")
     if how and not features and _is_file(how.get('features')):
@@ -306,7 +316,7 @@ def read_points(
     how = how or dict(kind=kind, shape=[*size], grey=not (colour or features))
     if features: how = how | dict(features=str(features))
     read = dict(pictures=_pictures, texts=_texts, table=_table)[kind]
-    ds = _with_features(read(where, how, fill=fill, classes=classes), where, download)
+    ds = _with_features(read(where, how, fill=fill, classes=classes, drop=drop), where, download)
     if not folder_classes or not classes: return ds
     y = _folder_classes(ds.rows)
     return replace(ds, y=check_y(y, ds.n), classes=sorted({*y}))
