@@ -63,5 +63,6 @@ def _voting(name, **how): # how: fields of Neighbours
 
 NEIGHBOURS = (
     Variant('', 'DEC'), _voting('DEC+neighbours'), _voting('edges alike', shared=False),
-    _voting('graph of the points', of='points'), *(_voting(f'k = {k}', k=k) for k in (5, 20)),
+    _voting('graph of the points', of='points'), _voting('graph of the codes', of='codes'),
+    *(_voting(f'k = {k}', k=k) for k in (5, 20)),
     *(_voting(f't = {t}', steps=t) for t in (1, 3, 30, 100)))
