@@ -1,7 +1,7 @@
 // What is wrong with the page: run in it by .ci/pages, which gets the list by a callback
 const [width, last, done] = arguments, bad = []
 const all = selector => [...document.querySelectorAll(selector)]
-const begins = e => `${e.tagName} ${e.textContent.trim().slice(0, 60)}`
+const begins = e => `${e.tagName} ${e.textContent.trim().replace(/\s+/g, ' ').slice(0, 60)}`
 
 function formulas() {
   all('mjx-merror').forEach(e => bad.push('broken formula: ' + e.textContent))
@@ -22,13 +22,14 @@ function sizes() {
     bad.push('the page is too long')
   for (const fold of folded) fold.open = true
   if (document.documentElement.scrollWidth > width) {
-    const [out] = all('body :not(pre *)').filter(e => e.getBoundingClientRect().right > width + 1)
+    const out = all('body :not(pre *, table *, mjx-container *)')
+      .find(e => e.getBoundingClientRect().right > width + 1)
     bad.push('the page is too wide: ' + (out ? begins(out) : ''))
   }
   if (width < 1200) return
   const wide = e => e.scrollWidth > e.clientWidth + 1
-  for (const code of all('main pre'))
-    if (wide(code) || wide(code.parentElement)) bad.push('clipped code: ' + begins(code))
+  for (const code of all('main :is(pre, table)'))
+    if (wide(code) || wide(code.parentElement)) bad.push('clipped: ' + begins(code))
 }
 
 function pictures() {
