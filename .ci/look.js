@@ -4,6 +4,7 @@ const all = selector => [...document.querySelectorAll(selector)]
 const begins = e => `${e.tagName} ${e.textContent.trim().replace(/\s+/g, ' ').slice(0, 60)}`
 
 function formulas() {
+  if (/ at 0x[0-9a-f]{6}/.test(document.body.textContent)) bad.push('an address in memory')
   all('mjx-merror').forEach(e => bad.push('broken formula: ' + e.textContent))
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
   while (texts.nextNode()) {
