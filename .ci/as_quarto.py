@@ -14,7 +14,8 @@ MathJax = {{tex: {{packages: {{'[-]': ['noundefined', 'noerrors']}}}}}}</script>
 <script src="node_modules/mathjax/es5/tex-mml-chtml.js"></script>'''
 
 page_shell = ours + '''<link id="theme" rel="stylesheet" href="light.css"></head>
-<body class="quarto-light"><div class="page-columns"><nav id="quarto-sidebar"></nav>
+<body class="quarto-light"><script>function quartoToggleColorScheme() {{
+theme.href = 'dark.css'; document.body.className = 'quarto-dark' }}</script><div class="page-columns"><nav id="quarto-sidebar"></nav>
 <main class="content"><h1 class="title">{title}</h1><p class="description">{description}</p>
 {body}{source}</main></div><footer>{footer}</footer>''' + mathjax + '{after}</body></html>'
 
@@ -38,7 +39,6 @@ def output_markdown(output, options):
     if output.output_type == 'stream':
         return f'::: {{.cell-output .cell-output-{output.name}}}\n```\n{output.text}\n```\n:::'
     data = output.data
-    if options.get('output') == 'asis': return data['text/markdown']
     if 'text/markdown' in data: shown = data['text/markdown']
     elif 'text/html' in data: shown = f'```{{=html}}\n{data["text/html"]}\n```'
     elif 'image/png' in data: shown = picture('png', data['image/png'].strip(), options)
@@ -62,7 +62,8 @@ def cell_markdown(cell):
     if options.get('echo') is False: code = ''
     hidden = options.get('output') is False
     outputs = [output_markdown(o, options) for o in cell.outputs if not hidden]
-    if options.get('output') == 'asis': return '\n\n'.join(outputs)
+    asis = [o.data['text/markdown'] for o in cell.outputs if options.get('output') == 'asis']
+    if asis: return '\n\n'.join(asis)
     return '\n\n'.join(['::: {.cell}', code, *outputs, ':::'])
 
 def read_page(path):
@@ -127,5 +128,3 @@ def make(out):
             made = page_shell.format(body=render(text), footer=footer, **page)
         made = re.sub(r'(?<=href=")\w+\.(ipynb|qmd)', lambda m: names.get(m[0], m[0]), made)
         (out/names[name]).write_text(made)
-        if 'keep-md' in look or 'commonmark' in config['format']:
-            (out/f'{names[name]}.md').write_text(text)

@@ -18,9 +18,10 @@ def exported(sym):
     return sym
 
 def short(annotation):
-    "An annotation as one reads it, without modules"
+    "An annotation as one reads it, without modules; in words, if a command converts to it"
+    if inspect.isfunction(annotation): return annotation.__name__.strip('_').replace('_', ' ')
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r'\b\w+\.', '', text).replace(' | ', ' or ')
+    return '`' + re.sub(r'\b\w+\.', '', text).replace(' | ', ' or ') + '`'
 
 def parameter_row(name, doc, annotation, default=inspect.Parameter.empty):
     "A line of the table of parameters"
@@ -28,8 +29,10 @@ def parameter_row(name, doc, annotation, default=inspect.Parameter.empty):
         doc, annotation = annotation.help, annotation.type or str
     kind = '' if annotation is inspect.Parameter.empty else short(annotation)
     if default is inspect.Parameter.empty: usual = ''
-    else: usual = getattr(default, '__name__', None) or repr(default)
-    cells = [f'**{name}**', kind and f'`{kind}`', usual and f'`{usual}`', doc or '']
+    else:
+        names = (getattr(default, key, None) for key in ('__name__', 'name'))
+        usual = next(filter(None, names), repr(default))
+    cells = [f'**{name}**', kind, usual and f'`{usual}`', doc or '']
     return '| ' + ' | '.join(c.replace('|', r'\|').replace('\n', ' ') for c in cells) + ' |'
 
 class WithTable(BasicMarkdownRenderer):
@@ -50,8 +53,9 @@ class WithTable(BasicMarkdownRenderer):
         back = docs.get('return')
         if back and back.docment: rows.append(parameter_row('returns', back.docment, back.anno))
         if not rows: return super()._repr_markdown_()
-        head = '| | type | default | |\n|---|---|---|-------|\n' # its dashes give the widths
-        return super()._repr_markdown_() + '\n\n' + head + '\n'.join(rows)
+        # the dashes give the widths
+        head = '::: {.parameters}\n| | type | default | |\n|---|---|---|-------|\n'
+        return super()._repr_markdown_() + '\n\n' + head + '\n'.join(rows) + '\n:::'
 
 defined = re.compile(r'^(?:show_doc\((?:\w+\.)*|(?:async )?(?:class|def) )(\w+)', re.M)
 

@@ -2,6 +2,8 @@
 title: All public names
 description: The library by module, in the order of the pages that explain it
 repo-actions: false
+include-in-header:
+  - text: <meta property="og:url" content="https://dec-tutorial.github.io/dec-tutorial/api.html">
 ---"""
 # nbdev runs this file when it builds the site, and what it prints is the page api.qmd
 import ast, re

@@ -60,7 +60,7 @@ class Playground {
     }
     for (const part of ['every-force', 'in-place']) on(part, 'input', () => this.draw())
     on('plane', 'pointerdown', e => this.grab(e))
-    on('plane', 'pointermove', e => this.held ? this.drag(this.at(e)) : this.hover(e))
+    on('plane', 'pointermove', e => { if (this.held) this.drag(this.at(e)) })
     for (const end of ['pointerup', 'pointercancel']) on('plane', end, () => { this.held = null })
     on('plane', 'touchstart', e => { if (this.held) e.preventDefault() }) // or the page would scroll
     on('plane', 'keydown', e => this.key(e))
@@ -282,13 +282,6 @@ class Playground {
       if (d2 < least) [best, least] = [i, d2]
     }
     return best
-  }
-
-  hover(e) {
-    const i = this.nearest(this.places(), this.at(e), 20*this.unit)
-    if (i === null || i === this.pick) return
-    this.pick = i
-    this.draw()
   }
 
   grab(e) {
