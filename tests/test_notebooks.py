@@ -35,8 +35,6 @@ def promised(path):
 nbs = sorted((root/'nbs').glob('*.ipynb'), key=promised, reverse=True)
 notebooks = pytest.mark.parametrize('path', nbs, ids=[p.stem for p in nbs])
 walk = [p for p in nbs if p.stem[:2].isdigit()]
-ten = [p for p in walk if p.stem[0] == '0']
-the_walk = pytest.mark.parametrize('path', ten, ids=[p.stem for p in ten])
 numbered = pytest.mark.parametrize('path', walk, ids=[p.stem for p in walk])
 
 def minutes_to_read(path): # before its quiz: 180 words a minute, 25 lines of the code that is shown
@@ -99,7 +97,7 @@ class TestForm:
         assert says.search(badge)
         assert all(earlier < path.name[:2] for earlier in re.findall(r'\]\((\d\d)_', badge))
 
-    @the_walk
+    @numbered
     def test_reading_time_is_counted(self, path):
         said = int(re.search(r'About (\d+) minutes to read', cells(path)[1]['source'])[1])
         assert said == minutes_to_read(path)
