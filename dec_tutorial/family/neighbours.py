@@ -86,7 +86,7 @@ class Neighbours:
         walks = [neighbour_walk(v, self.k, self.shared) for v in seen]
         with torch.no_grad():
             q = dec.layer_(torch.from_numpy(z).to(dec.layer_.mu.device)).cpu().numpy()
-        best = min(walks, key=partial(leaving, q=q, steps=self.steps))
+        best = min(walks, key=partial(leaving, q=q, steps=4*self.steps))
         return Averaged(best, self.steps)
 
 METHODS['DEC+neighbours'] = Method('DEC+neighbours', callbacks=(Neighbours(),))
