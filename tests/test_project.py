@@ -1,5 +1,5 @@
 "What is made from something else is in step with it, and what is installed is complete"
-import ast, json, os, re, shutil, subprocess, sys, tarfile, zipfile
+import ast, os, re, shutil, subprocess, sys, tarfile, zipfile
 import numpy as np, pytest
 from conftest import make_blobs, root, script, settings
 from dec_tutorial.data import schematic

@@ -84,6 +84,7 @@ class Neighbours:
         if of == 'auto' and x.shape[0] > MANY: of = 'codes'
         seen = dict(codes=[z], points=[x], auto=[z, x])[of]
         walks = [neighbour_walk(v, self.k, self.shared) for v in seen]
+        if len(walks) == 1: return Averaged(walks[0], self.steps)
         with torch.no_grad():
             q = dec.layer_(torch.from_numpy(z).to(dec.layer_.mu.device)).cpu().numpy()
         best = min(walks, key=partial(leaving, q=q, steps=4*self.steps))

@@ -305,9 +305,10 @@ def read_points(
         except DecError as e:
             columns = [] if only else _columns(where, drop)
             if not columns: raise
-            holes = any(c['missing'] for c in columns)
-            raise DecError(f"{e}; or let table=True{', fill=True'*holes} prepare it, in the shell "
-                           f"--table{' --fill'*holes}") from e
+            python, shell = 'table=True', '--table'
+            if any(c['missing'] for c in columns):
+                python, shell = 'table=True, fill=True', '--table --fill'
+            raise DecError(f"{e}; or let {python} prepare it, in the shell {shell}") from e
     if not where.exists():
         raise DecError(f"there is nothing at {path}; give the path of a file or a folder")
     if how and not features and _is_file(how.get('features')):
