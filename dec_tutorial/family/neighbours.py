@@ -56,7 +56,10 @@ def leaving(
 class Averaged(Callback):
     "Make the target of the average of q along a graph"
     fit_only = True                                                  # a stream has other points
-    def __init__(self, walk, steps): self.walk, self.steps = walk, steps
+    def __init__(self,
+        walk:sparse.csr_matrix, # (n, n), each row sums to 1
+        steps:int, # t
+    ): self.walk, self.steps = walk, steps
     def before_fit(self, trainer):
         walk, self.walk = self.walk.tocoo(), None                     # the model outlives the graph
         index = torch.from_numpy(np.stack([walk.row, walk.col]))
