@@ -13,7 +13,7 @@ from fastcore.basics import compose
 from scipy import sparse
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import normalize
-from ..kl import Refresh
+from ..kl import Refresh, kmeans_start
 from ..methods import METHODS, Method
 from ..training import Callback, check, is_whole
 
@@ -54,13 +54,17 @@ def leaving(
 
 # %% ../../nbs/26_neighbours.ipynb #nbr00020
 class Averaged(Callback):
-    "Make the target of the average of q along a graph"
+    "Make the target of the average of q along a graph; begin with such centroids, too"
     fit_only = True                                                  # a stream has other points
     def __init__(self,
         walk:sparse.csr_matrix, # (n, n), each row sums to 1
         steps:int, # t
-    ): self.walk, self.steps = walk, steps
+        mu:torch.Tensor|None=None, # centroids to begin with, (k, d_z); None: as they are
+    ): self.walk, self.steps, self.mu = walk, steps, mu
     def before_fit(self, trainer):
+        encoder, layer = trainer.modules[0]
+        if self.mu is not None and trainer.t == 0:                        # not where a run resumes
+            with torch.no_grad(): layer.mu.copy_(self.mu)
         walk, self.walk = self.walk.tocoo(), None                     # the model outlives the graph
         index = torch.from_numpy(np.stack([walk.row, walk.col]))
         walk = torch.sparse_coo_tensor(index, walk.data, walk.shape, dtype=torch.float32,
@@ -77,20 +81,28 @@ class Neighbours:
     steps:int=10 # of the walk, t
     of:str='auto' # whose: 'points', 'codes' as the KL phase begins, or 'auto', see leaving
     shared:bool=True # False: all edges alike
+    start:bool=True # k-means on averaged codes; False: on the codes as they are
     def __post_init__(self):
         for name in ('k', 'steps'):
             v = getattr(self, name)
             check(name, v, is_whole(v), 'a whole number of at least 1')
         check('of', self.of, self.of in ('auto', 'codes', 'points'), "'auto', 'codes' or 'points'")
     def __call__(self, dec, x):
-        z, of = dec._codes(x), self.of
+        z = dec._codes(x)
+        walk, mu = self.choose(dec, x, z), None
+        if self.start:
+            calm = torch.from_numpy(averaged(z.astype(float), walk, 2*self.steps))
+            mu = kmeans_start(calm, dec.n_clusters_, dec.n_init, dec.seed_)['mu']
+        return Averaged(walk, self.steps, mu=mu)
+    def choose(self, dec, x, z): # z: codes of x
+        "The graph along which fewer steps leave the clusters that a vote has found"
+        of = self.of
         if of == 'auto' and x.shape[0] > MANY: of = 'codes'
         seen = dict(codes=[z], points=[x], auto=[z, x])[of]
         walks = [neighbour_walk(v, self.k, self.shared) for v in seen]
-        if len(walks) == 1: return Averaged(walks[0], self.steps)
+        if len(walks) == 1: return walks[0]
         with torch.no_grad():
             q = dec.layer_(torch.from_numpy(z).to(dec.layer_.mu.device)).cpu().numpy()
-        best = min(walks, key=partial(leaving, q=q, steps=4*self.steps))
-        return Averaged(best, self.steps)
+        return min(walks, key=partial(leaving, q=q, steps=4*self.steps))
 
 METHODS['DEC+neighbours'] = Method('DEC+neighbours', callbacks=(Neighbours(),))

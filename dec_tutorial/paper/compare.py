@@ -62,7 +62,8 @@ def _voting(name, **how): # how: fields of Neighbours
     return Variant('neighbours', name, Method(name, callbacks=(Neighbours(**how),)))
 
 NEIGHBOURS = (
-    Variant('', 'DEC'), _voting('DEC+neighbours'), _voting('edges alike', shared=False),
+    Variant('', 'DEC'), _voting('DEC+neighbours'), _voting('k-means on the codes', start=False),
+    _voting('edges alike', shared=False),
     _voting('graph of the points', of='points'), _voting('graph of the codes', of='codes'),
     *(_voting(f'k = {k}', k=k) for k in (5, 20)),
     *(_voting(f't = {t}', steps=t) for t in (1, 3, 30, 100)))
