@@ -47,6 +47,9 @@ def results_table(
     for d in datasets:
         runs = partial(read_records, experiment='fit', dataset=d)
         found = runs(recipe=recipe) or runs(recipe=RECIPES[recipe].large)
+        voting = dict(recipe=recipe, method='DEC+neighbours')
+        if not runs(**voting):                                             # then from page 26
+            found += read_records(experiment='neighbours', dataset=d, **voting)
         for m in ('k-means', 'spectral', 'AE+k-means', 'DEC', 'DEC+neighbours'):
             rows += summarise([r for r in found if r['method'] == m])
     if brief:
