@@ -13,6 +13,7 @@ from fastcore.basics import compose
 from scipy import sparse
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import normalize
+from ..inside.workers import first_only
 from ..kl import Refresh, kmeans_start
 from ..methods import METHODS, Method
 from ..training import Callback, check, is_whole
@@ -76,7 +77,7 @@ MANY = 100_000                                # points beyond which only codes h
 
 @dataclass(frozen=True)
 class Neighbours:
-    "For `callbacks`: neighbours vote before each target is made"
+    "For `callbacks`: neighbours vote before k-means, and before each target is made"
     k:int=10 # nearest neighbours of each point
     steps:int=10 # of the walk, t
     of:str='auto' # whose: 'points', 'codes' as the KL phase begins, or 'auto', see leaving
@@ -92,7 +93,8 @@ class Neighbours:
         walk, mu = self.choose(dec, x, z), None
         if self.start:
             calm = torch.from_numpy(averaged(z.astype(float), walk, 2*self.steps))
-            mu = kmeans_start(calm, dec.n_clusters_, dec.n_init, dec.seed_)['mu']
+            place = partial(kmeans_start, calm, dec.n_clusters_, dec.n_init, dec.seed_)
+            mu = first_only(place)['mu']
         return Averaged(walk, self.steps, mu=mu)
     def choose(self, dec, x, z): # z: codes of x
         "The graph along which fewer steps leave the clusters that a vote has found"
