@@ -174,8 +174,9 @@ class TestResume:
         assert_same(make(checkpoint=given(left), callbacks=[Stop(20)]).fit(points), whole)
         assert left.exists() == (given is Checkpoint)
 
-    # counts, mixtures and random shifts go on where they were
-    @pytest.mark.parametrize('method', ['IDEC', 'DCN', 'Aljalbout', 'VaDE', 'ConvDEC-DA'])
+    # counts, mixtures, random shifts and placed centroids go on where they were
+    @pytest.mark.parametrize('method', ['IDEC', 'DCN', 'Aljalbout', 'VaDE', 'ConvDEC-DA',
+                                        'DEC+neighbours'])
     def test_every_method(self, tmp_path, method):
         recipe = replace(tiny, pretrain=None, update_interval=10)
         args = dict(method=method, recipe=recipe, max_iter=30)
