@@ -116,9 +116,7 @@ def finetune(
         tenth = len(rows)//10 if len(rows) >= 20 else 0     # fewer: train on all and watch all
         watched, learned = shuffled[:tenth or len(rows)], shuffled[tenth:]
         enough = .01*rows[shuffled[:2048]].var(0, correction=0).mean().item()
-        epoch = math.ceil(len(learned)/stage.batch(len(learned)))
-        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience, enough,
-                             every=max(100, epoch))]
+        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience, enough)]
     def loss(b):
         x = rows[learned[b]]
         if augment: x = augment(x)

@@ -55,7 +55,7 @@ def leaving(
 
 # %% ../../nbs/26_neighbours.ipynb #nbr00020
 class Averaged(Callback):
-    "Make the target of the average of q along a graph; begin with such centroids, too"
+    "Make the target of the average of q along a graph, and begin with given centroids"
     fit_only = True                                                  # a stream has other points
     def __init__(self,
         walk:sparse.csr_matrix, # (n, n), each row sums to 1
@@ -63,8 +63,8 @@ class Averaged(Callback):
         mu:torch.Tensor|None=None, # centroids to begin with, (k, d_z); None: as they are
     ): self.walk, self.steps, self.mu = walk, steps, mu
     def before_fit(self, trainer):
-        encoder, layer = trainer.modules[0]
         if self.mu is not None and trainer.t == 0:                        # not where a run resumes
+            encoder, layer = trainer.modules[0]
             with torch.no_grad(): layer.mu.copy_(self.mu)
         walk, self.walk = self.walk.tocoo(), None                     # the model outlives the graph
         index = torch.from_numpy(np.stack([walk.row, walk.col]))
@@ -73,6 +73,7 @@ class Averaged(Callback):
         refresh = next(cb for cb in trainer.callbacks if isinstance(cb, Refresh))
         refresh.target = compose(partial(averaged, walk=walk, steps=self.steps), refresh.target)
 
+# %% ../../nbs/26_neighbours.ipynb #nbr00056
 MANY = 100_000                                # points beyond which only codes have a graph
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Neighbours:
         walk, mu = self.choose(dec, x, z), None
         if self.start:
             calm = torch.from_numpy(averaged(z.astype(float), walk, 2*self.steps))
-            place = partial(kmeans_start, calm, dec.n_clusters_, dec.n_init, dec.seed_)
+            place = partial(kmeans_start, calm, dec.n_clusters_, n_init=dec.n_init, seed=dec.seed_)
             mu = first_only(place)['mu']
         return Averaged(walk, self.steps, mu=mu)
     def choose(self, dec, x, z): # z: codes of x

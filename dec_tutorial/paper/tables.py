@@ -156,13 +156,14 @@ class Lab:
     seed:int
     work:Path|str # folder for checkpoints
     quick:bool=False # a few settings, and short training
+    how:dict = field(default_factory=dict) # more arguments of every DEC
     common:dict = field(default_factory=dict) # what is shared with the other seeds
     def run(self, method, fit, params=None):
         "A cell of this recipe, this seed and these points"
         return Run(method, fit, params or {}, seed=self.seed, recipe=self.recipe.name, ds=self.ds)
     def start(self, **change): # arguments of DEC
         "What `shared_start` returns"
-        how = dict(recipe=self.recipe) | (QUICK if self.quick else {}) | change
+        how = dict(recipe=self.recipe) | (QUICK if self.quick else {}) | self.how | change
         return shared_start(self.ds, seed=self.seed, work=self.work, **how)
     def autoencoder(self, **change):
         "A DEC after fit_autoencoder"
@@ -173,7 +174,7 @@ class Lab:
         return kl_phase(begun, ck, self.ds.x, **change)
     def clear(self, **change): # arguments of `start`
         "Delete a shared start that nobody else will ask for"
-        how = (QUICK if self.quick else {}) | change
+        how = (QUICK if self.quick else {}) | self.how | change
         _shared_checkpoint(self.ds, self.recipe, self.seed, self.work, **how).clear()
 
 # %% ../../nbs/11_tables.ipynb #17ea9968
