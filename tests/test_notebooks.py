@@ -141,4 +141,5 @@ class TestOutputs:
             assert 'error' not in [o['output_type'] for o in c['outputs']], c['source']
             if unseen & c['directives'].keys(): continue
             if 'fig-cap' in c['directives']: assert 'image/' in str(c['outputs']), c['source']
-            if re.search(r'^print\(', c['source'], re.M): assert c['outputs'], c['source']
+            if re.search(r'^(for .*: )?print\(', c['source'], re.M):
+                assert 'stream' in [o['output_type'] for o in c['outputs']], c['source']
