@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from .data import DecError
 from .inside.machine import seeded
-from .training import Stage, check, is_number, is_share, is_whole
+from .inside.checks import check, check_all, is_positive, is_share, is_whole
+from .training import Stage
 from .sae import AutoEncoder
 from .soft_assignment import ClusterLayer, soft_assign
 from .target_distribution import target_distribution
@@ -38,21 +39,16 @@ class Recipe:
     features:int=1
     large:str|None=None # the recipe for data of 2**24 numbers and more; None: the same
     def __post_init__(self):
-        for name in ('finetune', 'cluster', 'pretrain'):
-            v = getattr(self, name)
-            check(name, v, isinstance(v, Stage) or name == 'pretrain' and v is None, 'a Stage')
-        text = self.update_interval_text
-        check('dims', self.dims, self.dims is None or isinstance(self.dims, (tuple, list))
-              and len(self.dims) and all(map(is_whole, self.dims)),
+        check_all(self, 'finetune cluster pretrain', Stage, 'a Stage')
+        check_all(self, 'factor', is_positive, 'a number above 0')
+        check_all(self, 'tol', is_share, 'a share, 0 to 1')
+        check_all(self, 'update_interval update_interval_text features', is_whole,
+                  'a whole number of at least 1')
+        if self.dims is None: return
+        widths = self.dims if isinstance(self.dims, (tuple, list)) else ()
+        check('dims', self.dims, len(widths) and all(map(is_whole, widths)),
               'widths, whole numbers of at least 1, like (500, 500, 2000, 10)')
-        check('factor', self.factor, is_number(self.factor) and 0 < self.factor < float('inf'),
-              'a number above 0')
-        check('tol', self.tol, is_share(self.tol), 'a share, 0 to 1')
-        check('update_interval', self.update_interval, is_whole(self.update_interval),
-              'a whole number of at least 1')
-        check('update_interval_text', text, text is None or is_whole(text), 'the same, or None')
-        check('features', self.features, is_whole(self.features), 'a whole number of at least 1')
-        if self.dims: object.__setattr__(self, 'dims', tuple(self.dims))    # a list has no hash
+        object.__setattr__(self, 'dims', tuple(widths))                     # a list has no hash
 
 # %% ../nbs/25_methods.ipynb #m1recip2
 _layer = dict(lr=.1, lr_step=20_000, dropout=.2)
@@ -116,14 +112,9 @@ class Method:
     callbacks:tuple=() # functions (dec, X) -> Callback
     shareable:bool=True # by several workers? Not where a loss is more than a mean over points
     def __post_init__(self):
-        for name in ('loss', 'target', 'assign', 'start', 'network', 'head', 'augment'):
-            v = getattr(self, name)
-            check(name, v, callable(v) or name == 'augment' and v is None, 'a function')
-        for name in ('train_encoder', 'train_centroids', 'train_decoder'):
-            v = getattr(self, name)
-            check(name, v, isinstance(v, bool), 'True or False')
-        check('stage', self.stage, self.stage is None or isinstance(self.stage, Stage),
-              'a Stage, or None')
+        check_all(self, 'loss target assign start network head augment', callable, 'a function')
+        check_all(self, 'train_encoder train_centroids train_decoder', bool, 'True or False')
+        check_all(self, 'stage', Stage, 'a Stage')
         if not (self.train_encoder or self.train_centroids):
             raise DecError('with neither train_encoder nor train_centroids there is nothing to '
                            'train; switch one of them on')

@@ -166,7 +166,7 @@ def fit(self:Trainer)->Trainer:
 
 # %% ../nbs/44_loop.ipynb #l00p0014
 from torch.optim.swa_utils import get_swa_multi_avg_fn
-from .inside.checks import check, is_number, is_share, is_whole
+from .inside.checks import check, is_number, is_whole
 
 # %% ../nbs/44_loop.ipynb #a5d75563
 class Average(Callback):

@@ -97,7 +97,7 @@ class TestParameters:
         (narrow, dict(dims=())), (narrow, dict(factor='1')), (narrow, dict(finetune=None)),
         (narrow, dict(pretrain=5)), (narrow, dict(tol=2)), (Stage(5), dict(n_iter=0)),
         (Stage(5), dict(batch_size=0)), (Stage(5), dict(momentum=1.5)), (Stage(5), dict(lr=-1.)),
-        (Stage(5), dict(lr=np.inf)), (Stage(5), dict(epochs=0)), (Stage(5), dict(dropout=1.)),
+        (Stage(5), dict(lr=np.inf)), (Stage(5), dict(epochs=0)), (Stage(5), dict(dropout=2.)),
         (METHODS['DEC'], dict(loss='kl')), (METHODS['DEC'], dict(augment='x')),
         (METHODS['DEC'], dict(stage='x')), (METHODS['DEC'], dict(train_decoder='no'))],
         ids=lambda v: str(v)[:30])

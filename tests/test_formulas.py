@@ -386,5 +386,3 @@ def test_rows_are_dense_float32(kind):
 def test_a_rise_needs_time(start, until):
     with pytest.raises(DecError, match='start and until must be shares of a run'):
         Rising(.5, start, until)
-
-def test_no_end_of_passes_is_no_limit(): assert Stage(7, epochs=math.inf).iterations(10) == 7
