@@ -82,11 +82,7 @@ def scale_factor(
         if squares == 0:
             raise DecError("every value of X is zero, so there is no scale to set; give it points "
                            "that differ")
-        factor = float(np.sqrt(x.shape[0]*x.shape[1]/squares))
-        if factor > float(np.finfo(np.float32).max):
-            raise DecError(f"the values of X are of size {1/factor:.3g}, too small for float32; "
-                           f"multiply X by a large number first")
-        return factor
+        return float(np.sqrt(x.shape[0]*x.shape[1]/squares))
     if how != 'authors':
         raise DecError(f"scale must be 'paper', 'authors', 'none' or a number above 0, not {how!r}")
     if sparse.issparse(x):

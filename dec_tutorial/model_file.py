@@ -145,14 +145,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @classmethod
     def load(cls, path, device:str='auto', method:str|Method|None=None)->'FittedModel':
         "Read a model back, with its method if no name finds it; nothing in the file is executed"
-        device = pick_device(device)
-        try:
-            with usual_defaults(): return cls._rebuilt(read_model(path), device, method)
-        except DecError: raise
-        except Exception as e:
-            why = ' '.join(f'{type(e).__name__}: {e}'.split())[:200]
-            raise DecError(f"{path} is a model file with parts that do not fit together ({why}…); "
-                           f"it was changed, or is of another version") from e
+        with usual_defaults(): return cls._rebuilt(read_model(path), pick_device(device), method)
 
     @classmethod
     def _rebuilt(cls, m, device, method):
@@ -173,17 +166,16 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                      device=str(device))
         if method in METHODS.values(): given['method'] = method.name
         dec = cls(**{n: v for n, v in given.items() if n in cls._get_param_names()})
-        with torch.device('meta'):    # no memory for sizes that a damaged file may claim
+        with torch.device('meta'):                                # the numbers are in the file
             ae = method.network(m['n_features_in_'], recipe.dims, recipe.init, 0)
             layer = method.head(torch.empty(m['head']['mu'].shape), m['alpha'], method.assign)
-        fast_layers(ae)
+        if (str(fast_layers(ae)), str(layer)) != (m['network_text'], m['head_text']):
+            raise DecError(f"the model is of a network that {method.name} does not build here; "
+                           f"give the method it was fitted with, DEC.load(path, method=…)")
         for name in set(m['head']) - set(layer.state_dict()):        # DCN's counts
             layer.register_buffer(name, m['head'][name])
         ae.load_state_dict(m['network'], assign=True)
         layer.load_state_dict(m['head'], assign=True)
-        if (str(ae), str(layer)) != (m['network_text'], m['head_text']):
-            raise DecError(f"the model is of a network that {method.name} does not build here; "
-                           f"give the method it was fitted with, DEC.load(path, method=…)")
         for name in _IN_FILE: setattr(dec, name, m[name])
         dec.how_ = m.get('how')
         if m['features']: dec.feature_names_in_ = np.array(m['features'], dtype=object)

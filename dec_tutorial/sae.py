@@ -91,6 +91,10 @@ def pretrain_layerwise(
     "Greedy layer-wise denoising pretraining (paper: section 3.2)"
     encs, decs = ([l for l in m.modules() if isinstance(l, nn.Linear)]
                   for m in (ae.encoder, ae.decoder))
+    if not encs or encs[0].in_features != rows.d or len(encs) != len(decs):
+        raise DecError(f"greedy pretraining needs as many linear layers in the decoder as in the "
+                       f"encoder, and one on the {rows.d} features; train this {type(ae).__name__} "
+                       f"end to end, as the recipe 'fast' does")
     h, trainers = rows, []
     for l, (enc, dec) in enumerate(zip(encs, decs[::-1])):
         last = l == len(encs) - 1
@@ -144,7 +148,7 @@ from fastcore.basics import store_attr
 from sklearn.decomposition import PCA
 from .checkpoint import Checkpoint
 from .inside.machine import device_of, evaluating, fast_layers
-from .training import Callback, Diverged
+from .training import Callback, Diverged, apply_chunked
 
 # %% ../nbs/37_dec.ipynb #sae37002
 class Computed(Rows):
@@ -158,8 +162,6 @@ class Computed(Rows):
         self.n, self.few, self.device = rows.n, rows.few, rows.device
     def __getitem__(self, b):
         with torch.no_grad(): return self.f(self.rows[b])
-    def hold(self): # as Rows, computed once and for all
-        return Rows(torch.cat(list(self.chunks())), device=self.device)
 
 def activations(
     enc:nn.Linear, # a layer that is not trained any more
@@ -167,8 +169,8 @@ def activations(
     most:int=2**30, # bytes to store
 )->Rows: # its output after the ReLU, (n, out)
     "What a frozen layer makes of all points, stored if that is not too much"
-    out = Computed(h, nn.Sequential(enc, nn.ReLU()), enc.out_features)
-    return out.hold() if 4*out.n*out.d <= most else out
+    f, d = nn.Sequential(enc, nn.ReLU()), enc.out_features
+    return Rows(apply_chunked(f, h), device=h.device) if 4*h.n*d <= most else Computed(h, f, d)
 
 # %% ../nbs/37_dec.ipynb #sae37005
 class Plateau(Callback):
@@ -219,15 +221,6 @@ def behind_pca(
     return error/variance - 1 + PCA(p, random_state=0).fit(x).explained_variance_ratio_.sum()
 
 # %% ../nbs/37_dec.ipynb #s3cond01
-def _check_layers(ae, d): # is there something to train layer by layer?
-    encs, decs = ([l for l in m.modules() if isinstance(l, nn.Linear)]
-                  for m in (ae.encoder, ae.decoder))
-    if not encs or encs[0].in_features != d or len(encs) != len(decs):
-        raise DecError(f"greedy pretraining needs an encoder that begins with a linear layer on "
-                       f"the {d} features, and a decoder with as many such layers, and this "
-                       f"{type(ae).__name__} is another; train it end to end, as the recipe 'fast' "
-                       f"does")
-
 def _attempt(make, rows, recipe, seed, *, rate, ck, augment):
     "Train an autoencoder; how far is it behind principal components?"
     ck, lower = ck.within(f'at rate {rate}'), rate*min(1, rows.d/recipe.features)
@@ -237,7 +230,6 @@ def _attempt(make, rows, recipe, seed, *, rate, ck, augment):
     phases, began = [], time.perf_counter()
     try:
         if recipe.pretrain:
-            _check_layers(ae, rows.d)
             phases = pretrain_layerwise(ae, rows, slower(recipe.pretrain), recipe.factor, seed=seed,
                                         fit=resumed)
         phases.append(finetune(ae, rows, slower(recipe.finetune), recipe.factor, seed=seed + 100,

@@ -410,8 +410,7 @@ class TestScale:
 
     @pytest.mark.parametrize('x, scale, word', [
         (np.full((3, 2), 9.), 'authors', '[0, 1]'), (np.zeros((3, 2)), 'paper', 'zero'),
-        (sparse.csr_matrix([[2., 0]]), 'authors', 'unit length'), (np.eye(3), 'big', "'paper'"),
-        (np.full((5, 2), 1e-42, np.float32), 'paper', 'too small for float32')])
+        (sparse.csr_matrix([[2., 0]]), 'authors', 'unit length'), (np.eye(3), 'big', "'paper'")])
     def test_bad_scales(self, x, scale, word): assert refused(lambda: scale_factor(x, scale), word)
 
 class TestPictures:

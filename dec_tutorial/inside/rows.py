@@ -6,7 +6,7 @@
 __all__ = ['Rows', 'apply_chunked']
 
 # %% ../../nbs/45_rows.ipynb #r0ws0007
-import copy, warnings
+import warnings
 import numpy as np, torch
 from scipy import sparse
 from .machine import device_of, evaluating
@@ -45,10 +45,6 @@ class Rows:
         got = (got.toarray() if sparse.issparse(got) else
                np.array(got) if isinstance(b, slice) else np.asarray(got))
         return torch.from_numpy(got).to(self.device, torch.float32).mul_(self.by)
-    def first(self, n): # the same, of the first n points only
-        part = copy.copy(self)
-        part.x, part.n = self.x[:n], len(self.x[:n]) if self.held else self.x[:n].shape[0]
-        return part
     def chunks(self, size=None): # all rows in order, without shuffling, the last chunk shorter
         return (self[slice(*s)] for s in _spans(0, self.n, size or self.few))
 
