@@ -54,8 +54,8 @@ def show_samples(
 ):
     "A random handful of the pictures in `ds`"
     if ds.image_shape is None:
-        raise DecError(f"{ds.name}: its rows are not pictures, as far as this data set knows; give "
-                       f"it their image_shape, (height, width) or (colours, height, width)")
+        raise DecError(f"{ds.name}: its rows are no pictures that we know of; give it an "
+                       f"image_shape, (height, width) or (colours, height, width)")
     pick = np.random.default_rng(0).permutation(ds.n)[:rows*cols]
     fig, axs = plt.subplots(rows, cols, figsize=(cols*.55, rows*.55), squeeze=False)
     for ax in axs.flat: ax.axis('off')
@@ -65,13 +65,11 @@ def show_samples(
 # %% ../nbs/00_data.ipynb #dcaffd0b
 def scale_factor(
     x, # points, (n, d); dense or CSR
-    # 'paper': ‖x_i‖²/d is 1 on average; 'authors': pixels × 5.1, text rows of unit length × √d;
+    # 'paper': ‖x_i‖²/d is 1 on average; 'authors', as in their program: pixels × 5.1, text × √d;
     # 'none': 1; a number: so many times the paper's
     how='paper',
 )->float: # the number to multiply x with
-    """The one factor that puts `x` on a named scale (paper: section 4.1)
-
-    The scale 'authors' is that of their published program."""
+    "The one factor that puts `x` on a named scale (paper: section 4.1)"
     values = x.data if sparse.issparse(x) else x
     step = max(1, 2**24//math.prod(values.shape[1:]))   # rows at a time: never a copy of everything
     if how == 'none': return 1.
@@ -80,8 +78,7 @@ def scale_factor(
         squares = sum(np.square(values[i:i + step], dtype=np.float64).sum()
                       for i in range(0, len(values), step))
         if squares == 0:
-            raise DecError("every value of X is zero, so there is no scale to set; give it points "
-                           "that differ")
+            raise DecError("every value of X is zero; give it points that differ")
         return float(np.sqrt(x.shape[0]*x.shape[1]/squares))
     if how != 'authors':
         raise DecError(f"scale must be 'paper', 'authors', 'none' or a number above 0, not {how!r}")

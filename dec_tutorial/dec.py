@@ -108,8 +108,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         with self._session(device, method):
             rows = Rows(x, self._scale(x, X, recipe.scale), device)
             if not alike([rows.n, fingerprint(rows[slice(0, 64)].cpu().numpy())]):
-                raise DecError('every worker must be given the same points; they share them out '
-                               'themselves')
+                raise DecError('every worker must be given the same points; they share them')
             self._rehearse(method, rows, recipe)          # before the job is written down
             ck, seed = self._open_checkpoint(x, recipe, method)
             self._forget()                                    # an older fit stands until here
@@ -163,8 +162,8 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         "Workers, precision and PyTorch's usual defaults, for a block"
         with workers(device), precision(self.precision, device), usual_defaults():
             if worker()[1] > 1 and not method.shareable:
-                raise DecError(f'{method.name} cannot be shared by several workers, since what it '
-                               f'learns is not only a mean over points; run it without torchrun')
+                raise DecError(f'{method.name} cannot be shared by several workers: it learns more '
+                               f'than means over points; run it without torchrun')
             yield
 
     def _scale(self, x, given, how):
@@ -281,14 +280,13 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         Callbacks are those of the fit, unless they are fit_only, and count its batches from 0."""
         if not hasattr(self, 'layer_'):
             if not hasattr(self, 'autoencoder_'): return self.fit(X)
-            raise DecError('fit_autoencoder has made no clusters yet; give autoencoder_ to another '
-                           'DEC, and fit that')
+            raise DecError('there are no clusters yet; give autoencoder_ to another DEC to fit')
         x, device, seen = self._checked(X), device_of(self.autoencoder_, 'cpu'), self.soft_sizes_
         recipe, method = self._resolved(x)
         if (self.n_clusters, method.head, method.network) != (self.n_clusters_, self.method_.head,
                                                               self.method_.network):
-            raise DecError('partial_fit goes on with the number of clusters, the head and the '
-                           'network of the fit; set them back, or fit anew')
+            raise DecError('partial_fit goes on with n_clusters, head and network of the fit; set '
+                           'them back, or fit anew')
         n_iter = math.ceil(x.shape[0]/recipe.cluster.batch(x.shape[0]))
         stage = replace(recipe.cluster, n_iter=n_iter, epochs=None, decay=0.)
         portion = replace(recipe, tol=0., cluster=stage)

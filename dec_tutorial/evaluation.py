@@ -27,9 +27,7 @@ def cluster_accuracy(
     y, # true classes, (n,)
     c, # clusters, (n,)
 )->float: # in [0, 1]
-    """ACC (paper: section 4.2)
-
-    The share of points that are right under the best one-to-one naming of clusters."""
+    "ACC: the share of points right under the best one-to-one naming (paper: section 4.2)"
     m = contingency(y, c)
     return m[linear_sum_assignment(m, maximize=True)].sum() / m.sum()
 
@@ -59,9 +57,7 @@ def show_contingency(
     c, # clusters, (n,)
     classes=None, # names of the classes; None: their numbers
 ):
-    """Heatmap of classes against clusters, clusters in the order of their best one-to-one names
-
-    Zeros are left blank, and shades grow with a root of the count, so that small ones show."""
+    "Heatmap of classes against clusters, clusters in the order of their best one-to-one names"
     m = contingency(y, c)
     if classes is None: classes = _class_names(y, check_y(y, len(y)))
     r, k = linear_sum_assignment(m, maximize=True)
@@ -151,9 +147,7 @@ def compare_recipes(
     datasets, # Datasets; their classes are counted and otherwise not looked at
     seeds=(0, 1, 2),
 )->list: # a row for each candidate and data set: no column of it knows a label
-    """What can be said of recipes without labels
-
-    Reconstruction, spread inside clusters, seconds, settled points, agreement between seeds."""
+    "Fit each recipe to each data set with several seeds, and say what can be said without labels"
     rows = []
     for recipe, ds in itertools.product(candidates, datasets):
         fits = [DEC(ds.n_classes, recipe=recipe, random_state=s).fit(ds.x) for s in seeds]

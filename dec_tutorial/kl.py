@@ -40,9 +40,7 @@ def kmeans_start(
 
 # %% ../nbs/05_kl.ipynb #b065f870
 class Refresh(Callback):
-    """Recompute q and the target p of all points every `interval` batches (paper: section 3.1.3)
-
-    Stop when fewer than `tol` of the points changed cluster."""
+    "Every `interval` batches, q and p of all points; stop when few change (paper: section 3.1.3)"
     def __init__(self,
         assign, # () -> q of all points, (n, k)
         labels, # clusters before the first batch, (n,)

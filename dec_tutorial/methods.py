@@ -141,10 +141,9 @@ def get_method(
 
 # %% ../nbs/25_methods.ipynb #m1reh001
 def _shaped(part, v, shape):
-    if isinstance(v, torch.Tensor) and v.shape == shape: return
-    got = f'a {type(v).__name__}'
-    if isinstance(v, torch.Tensor): got = f'one of shape {tuple(v.shape)}'
-    raise DecError(f"{part} must return a tensor, here of shape {tuple(shape)}, not {got}")
+    got = tuple(v.shape) if isinstance(v, torch.Tensor) else type(v).__name__
+    if got != tuple(shape):
+        raise DecError(f"{part} must return a tensor, here of shape {tuple(shape)}, not {got}")
 
 def _rehearse(method, x, k, recipe, alpha):
     m, ae = len(x), method.network(x.shape[1], recipe.dims, recipe.init, 0)

@@ -123,8 +123,7 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         x = check_x(X)
         if x.shape[1] != self.n_features_in_:
             raise DecError(f"X has {x.shape[1]} features, but {type(self).__name__} is expecting "
-                           f"{self.n_features_in_} features as input; give it the columns it was "
-                           f"fitted on")
+                           f"{self.n_features_in_} features as input, as in the fit")
         validate_data(self, X, reset=False, skip_check_array=True)         # names, their order
         return x
 

@@ -206,9 +206,7 @@ def behind_pca(
     ae, # an autoencoder, after training
     rows:Rows, # points, (n, d)
 )->float: # share of the variance: 0 if the same, below 0 if the network is ahead
-    """How much worse a network restores points than principal components do
-
-    As many of these as its code has numbers."""
+    "How much worse a network restores points than as many principal components as its code has"
     most = max(1500, min(5000, 10**7//rows.d))           # of fewer, components restore too well
     x = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most),
                             dtype=torch.float64).long().to(rows.device)]
@@ -266,8 +264,7 @@ def train_autoencoder(
     if best['behind'] == math.inf: raise Diverged(best['why'])
     if best['behind'] >= .1:
         warnings.warn(f"{best['why']}, and a lower rate is no better; give it more batches "
-                      f"(ae_iter), and draw in long tails of the columns first, for clusters made "
-                      f"from its codes mean little")
+                      f"(ae_iter), and draw in long tails of the columns first")
     ae = fast_layers(make(rows.d, recipe.dims, recipe.init, seed))
     ae.load_state_dict(best['weights'])
     return ae.to(rows.device), best['phases'], seconds

@@ -16,9 +16,7 @@ def log_soft_assign(
     mu:torch.Tensor, # centroids, (k, d_z)
     alpha:float=1., # degrees of freedom, > 0; infinity makes the kernel Gaussian
 )->torch.Tensor: # log q, (n, k), float64
-    """Logarithm of the soft assignment (paper: section 3.1.1, equation 1)
-
-    Finite for every finite float32 input."""
+    "Log of the soft assignment, finite for every finite float32 input (section 3.1.1, equation 1)"
     z, mu = torch.as_tensor(z), torch.as_tensor(mu)                       # arrays are welcome
     if not alpha > 0: raise DecError(f"alpha must be greater than 0, not {alpha}")
     d2 = torch.cdist(z.double(), mu.double(), compute_mode='donot_use_mm_for_euclid_dist').square()

@@ -14,9 +14,7 @@ def target_distribution(
     q:torch.Tensor, # soft assignment of **all** points, (n, k)
     f:torch.Tensor|None=None, # soft sizes, (k,), of more points than these; None: of these
 )->torch.Tensor: # p, (n, k), rows sum to 1, without gradient
-    """The auxiliary target p (paper: section 3.1.2, equation 3)
-
-    Squared q, divided by soft cluster size, normalised."""
+    "The target p: q², divided by soft size, normalised (paper: section 3.1.2, equation 3)"
     q = torch.as_tensor(q)                                                   # arrays are welcome
     if not q.is_floating_point(): q = q.float()
     q = q.detach()
@@ -44,9 +42,7 @@ def show_sharpening(sizes=(.2, .5, .8)):
 def row_entropy(
     q:torch.Tensor, # soft assignment, (n, k)
 )->torch.Tensor: # (n,), in [0, 1]: 0 for a one-hot row, 1 for an even one
-    """How undecided a point is; needs no labels
-
-    The entropy of each row as a share of the largest possible, log k."""
+    "How undecided a point is: the entropy of each row as a share of the largest possible, log k"
     q = torch.as_tensor(q)
     return -torch.xlogy(q, q).sum(1) / np.log(max(2, q.shape[1]))
 
