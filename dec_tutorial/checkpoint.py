@@ -44,8 +44,7 @@ def load_state_dict(self:Trainer, state:dict):
                         strict=True): p.copy_(v)
     self.opt.load_state_dict(state['opt'])
     self.total.copy_(state['total'])
-    self.t, self.seconds, self.stop_reason = state['t'], state['seconds'], state['stop_reason']
-    self.rng = state['rng']
+    for name in ('t', 'seconds', 'stop_reason', 'rng'): setattr(self, name, state[name])
     self.history = [tuple(h) for h in state['history']]
     for cb, s in zip(self.callbacks, state['callbacks'], strict=True): cb.load_state_dict(s)
 

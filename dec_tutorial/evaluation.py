@@ -106,7 +106,6 @@ def show_confidence(
     c, k = q.argmax(1), q.shape[1]
     fig, axs = plt.subplots(1, 2, figsize=(8, 2.5))
     axs[0].bar(range(k), np.bincount(c, minlength=k)); axs[0].set(xlabel='cluster', ylabel='points')
-    axs[0].xaxis.get_major_locator().set_params(integer=True)
     if k <= 20: axs[0].set_xticks(range(k))
     axs[1].hist(q.max(1), bins=40, range=(0, 1))
     if mark: axs[1].axvline(mark, color='k', ls='--', lw=1.5)

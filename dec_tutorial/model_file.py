@@ -59,7 +59,6 @@ def write_model(path, model:dict):
     with atomic_path(path) as tmp:
         save_file(arrays, tmp, dict(dec_tutorial=text, checksum=_checksum(text, arrays)))
 
-# %% ../nbs/39_model_file.ipynb #d74dc169
 def read_model(path)->dict:
     "What `write_model` wrote; nothing in the file is executed"
     path = _user_path(path)
@@ -86,10 +85,10 @@ _IN_FILE = ('n_clusters_', 'n_features_in_', 'scale_', 'seed_', 'n_iter_', 'stop
             'soft_sizes_', 'cluster_centers_')
 
 def _numbers(out): # as an array; float32 has an end
-    for i in (~out.isfinite().all(1)).nonzero()[:1]:
-        raise Diverged(f"the network gives no numbers for row {int(i)} of X; its values are too "
-                       f"large, so mend them or leave the row out")
-    return out.cpu().numpy()
+    odd = (~out.isfinite().all(1)).nonzero()
+    if not len(odd): return out.cpu().numpy()
+    raise Diverged(f"the network gives no numbers for row {int(odd[0])} of X; its values are too "
+                   f"large, so mend them or leave the row out")
 
 class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "What a fitted DEC answers, and its file: the part of the estimator that trains nothing"
@@ -142,12 +141,10 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
 
     @classmethod
+    @usual_defaults()
     def load(cls, path, device:str='auto', method:str|Method|None=None)->'FittedModel':
         "Read a model back, with its method if no name finds it; nothing in the file is executed"
-        with usual_defaults(): return cls._rebuilt(read_model(path), pick_device(device), method)
-
-    @classmethod
-    def _rebuilt(cls, m, device, method):
+        device, m = pick_device(device), read_model(path)
         stages = {n: v and Stage(**v) for n, v in m['recipe'].items()
                   if n in ('pretrain', 'finetune', 'cluster')}
         recipe = Recipe(**m['recipe'] | stages)

@@ -42,8 +42,7 @@ class Rows:
         if self.held: # a copy: a network may work in place, and self.x may be the user's own
             return self.x[b].clone() if isinstance(b, slice) else self.x.index_select(0, b)
         got = self.x[b if isinstance(b, slice) else b.cpu().numpy()]
-        got = (got.toarray() if sparse.issparse(got) else
-               np.array(got) if isinstance(b, slice) else np.asarray(got))
+        got = got.toarray() if sparse.issparse(got) else np.array(got)
         return torch.from_numpy(got).to(self.device, torch.float32).mul_(self.by)
     def chunks(self, size=None): # all rows in order, without shuffling, the last chunk shorter
         return (self[slice(*s)] for s in _spans(0, self.n, size or self.few))
