@@ -241,7 +241,7 @@ class TestTexts:
         dec_predict('o/model.safetensors', 'new.txt')
         assert 'line 2: xylophone kazoo' in capsys.readouterr().out
 
-    @pytest.mark.parametrize('text, says', [('a\nb\n', 'hardly a word'), ('', 'no texts'),
+    @pytest.mark.parametrize('text, says', [('a\nb\n', 'hardly a word'), ('', 'has 0 texts'),
                                             ('caf\xe9'.encode('latin-1'), 'not UTF-8')])
     def test_useless(self, tmp_path, text, says):
         (tmp_path/'n.txt').write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -19,26 +19,25 @@ from torchvision import models
 from ..data import Dataset, DecError, load_data
 from ..inside.loaders import _LOADERS
 from ..inside.reading import (_READERS, _check_classes, _dataset, _features, _reason,
-                                         _user_path, check_y)
-from .own_data import doubtful, load_pictures, separation, top_words
+                                         _refuse_twins, _user_path, check_y)
+from .own_data import (_files_below, doubtful, load_pictures, separation,
+                                            top_words)
 
 # %% ../../nbs/47_inputs.ipynb #inp00010
 _DATE = r'\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?'
 _THOUSANDS = r'[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?'
 
 def _dates(text):
-    "Texts as dates, the month first if that fits all of them; None if they are no dates"
-    if not len(text) or not text.str.fullmatch(_DATE).all(): return None
+    "Texts as dates, the month first if that fits all of them"
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        for day_first in (False, True):
-            found = pd.to_datetime(text, errors='coerce', dayfirst=day_first, utc=True)
-            if found.notna().all(): return found
-    return None
+        found = pd.to_datetime(text, errors='coerce', utc=True)
+        if found.notna().all(): return found
+        return pd.to_datetime(text, errors='coerce', utc=True, dayfirst=True)
 
 def _typed(column):
     "What a column holds, and its cells: as floats, dates or texts; holes are left out"
-    cells, kind = column.dropna(), getattr(column.dtype, 'kind', 'O')
+    cells, kind = column.dropna(), column.dtype.kind
     if kind == 'M': return 'dates', pd.to_datetime(cells, utc=True)
     if kind in 'iuf': numbers = cells.astype(float)
     else:
@@ -52,32 +51,31 @@ def _typed(column):
     if numbers.notna().all():
         two = {*numbers.unique()} <= {0, 1}
         return 'truth values' if two else 'numbers', numbers[np.isfinite(numbers)]
-    dates = _dates(text)
-    return ('words', text) if dates is None else ('dates', dates)
+    dates = _dates(text) if text.str.fullmatch(_DATE).all() else None
+    return ('words', text) if dates is None or dates.isna().any() else ('dates', dates)
 
 # %% ../../nbs/47_inputs.ipynb #inp00013
-_ID = re.compile(r'(^|[^a-z])(id|no|nr|number|key|index|code)$|[a-z]I[dD]$|#$|^Unnamed')
-_IDENTIFIERS = 'words that hardly repeat', 'another number in every row'
+_ID = re.compile(r'(?i:(^|[^a-z])(id|no|nr|number|key|index|code)$)|[a-z]I[dD]$|#$|^Unnamed')
 
 def _useless(name, kind, cells):
     "Why a column cannot help to part clusters; '' if it can"
     distinct, n = cells.nunique(), len(cells)
     if distinct < 2: return 'the same in every row' if n else 'empty'
-    if kind == 'words' and n > 20 and distinct > n/2: return _IDENTIFIERS[0]
+    if kind == 'words' and n > 20 and distinct > n/2: return 'words that hardly repeat'
     if kind != 'numbers' or n < 20 or distinct < n or (cells % 1).any(): return ''
-    called = _ID.search(name) or _ID.search(name.lower())
-    return _IDENTIFIERS[1] if called or cells.max() - cells.min() < 1.5*n else ''
+    counted = cells.max() - cells.min() < 1.5*n
+    return 'another number in every row' if counted or _ID.search(name) else ''
 
 def _days(dates): return (dates - pd.Timestamp(0, tz='UTC'))/pd.Timedelta(days=1)
 
-# %% ../../nbs/47_inputs.ipynb #inp00014
 def _look(column, fill, most=20):
     "What a column holds and what is to be done with it, as a dictionary"
     kind, cells = _typed(column)
     missing = len(column) - len(cells)
     c = dict(column=column.name, type=kind, missing=missing)
-    if why := _useless(column.name, kind, cells):
-        return c | dict(type='identifier' if why in _IDENTIFIERS else kind, done=f'left out: {why}')
+    why = _useless(column.name, kind, cells)
+    if why and cells.nunique() > 1: c['type'] = 'identifier'
+    if why: return c | dict(done=f'left out: {why}')
     if kind == 'words':
         words = cells.value_counts().index[:most].tolist()
         if fill and missing: words.append('missing')
@@ -116,20 +114,9 @@ def _encode(column, c):
     if 'centre' in c: v = (v - c['centre'])/c['spread']
     return v.to_frame(c['column'])
 
+# %% ../../nbs/47_inputs.ipynb #inp00016
 def _used(how): return [c for c in how if not c['done'].startswith('left out')]
 
-def _check_holes(frame, how):
-    "Missing cells that nobody asked to fill are an error, which names all their columns"
-    missing = {c['column']: len(frame) - len(_typed(frame[c['column']])[1])
-               for c in how if 'fill' not in c}
-    missing = {name: m for name, m in missing.items() if m}
-    if missing:
-        named = ', '.join(f'{name!r} ({m})' for name, m in missing.items())
-        raise DecError(f"cells are missing in {named}; mend them, or have them filled with "
-                       f"fill=True, in the shell --fill (numbers by the median, words by the word "
-                       f"missing)")
-
-# %% ../../nbs/47_inputs.ipynb #inp00016
 def prepare_table(
     frame, # a pandas data frame: numbers, words, truth values, dates
     how:list|None=None, # of new rows: what the call for the first table returned
@@ -138,15 +125,19 @@ def prepare_table(
     "A mixed table as points"
     frame = pd.DataFrame(frame).reset_index(drop=True)
     frame.columns = [str(name).strip() for name in frame]
-    if len(twice := frame.columns[frame.columns.duplicated()]):
-        raise DecError(f"the table has two columns named {twice[0]!r}; rename one")
+    _refuse_twins(frame, 'the table')
     if how is None: how = [_look(column, fill) for _, column in frame.items()]
     used = _used(how)
     if not used: raise DecError("no column of this table can part clusters; see what they hold")
     if lost := [c['column'] for c in used if c['column'] not in frame]:
         raise DecError(f"the table lacks {', '.join(map(repr, lost[:5]))}, which the model was "
                        f"fitted on; give the same columns")
-    _check_holes(frame, used)
+    present = {c['column']: len(_typed(frame[c['column']])[1]) for c in used if 'fill' not in c}
+    holes = [f'{name!r} ({len(frame) - n})' for name, n in present.items() if n < len(frame)]
+    if holes:
+        raise DecError(f"cells are missing in {', '.join(holes)}; mend them, or have them filled "
+                       f"with fill=True, in the shell --fill (numbers by the median, words by the "
+                       f"word missing)")
     return pd.concat([_encode(frame[c['column']], c) for c in used], axis=1).astype('float32'), how
 
 # %% ../../nbs/47_inputs.ipynb #inp00023
@@ -158,37 +149,32 @@ def _text(path):
         raise DecError(f"{path} is not UTF-8 ({e.reason}, byte {e.start}); save it as UTF-8") from e
 
 def _documents(path):
-    "Texts, what to call them, and their files, if each has one"
+    "Texts by their names: the path of a file, or the number and beginning of a line"
     if path.is_dir():
-        files = [f for f in sorted(path.rglob('*'))
-                 if f.suffix.lower() in _TEXTS and f.name[0] != '.']
-        texts, names = [_text(f) for f in files], [str(f.relative_to(path)) for f in files]
-    else:
-        lines = [line.strip() for line in _text(path).splitlines()]
-        texts = [line for line in lines if line]
-        names = [f'line {i}: {line[:60]}' for i, line in enumerate(lines, 1) if line]
-    if not texts:
-        raise DecError(f"there are no texts in {path}; give a folder with .txt or .md files, or a "
-                       f".txt file with a text a line")
-    return texts, names
+        return {str(f.relative_to(path)): _text(f) for f in _files_below(path, _TEXTS)}
+    lines = [line.strip() for line in _text(path).splitlines()]
+    return {f'line {i}: {line[:60]}': line for i, line in enumerate(lines, 1) if line}
 
-# %% ../../nbs/47_inputs.ipynb #inp00050
-def _weights(texts, how, path): # tf-idf, and the words and weights that it takes to do it again
+def _read_texts(path, how): # tf-idf, and in `how` the words and weights to do it again
+    documents = _documents(path)
     count = TfidfVectorizer(max_features=1000, min_df=2, max_df=.5, stop_words='english',
                             sublinear_tf=True, token_pattern=r'[^\W\d_]{3,}',
                             vocabulary=how.get('words'))
     if 'words' in how:
         count.idf_ = np.array(how['idf'])
-        return count.transform(texts), how
-    try: x = count.fit_transform(texts)
-    except ValueError as e:
-        raise DecError(f"{path} has {len(texts)} texts, and hardly a word is in two of them and "
-                       f"not in most ({_reason(e)}); give more or longer texts") from e
-    return x, how | dict(words=count.get_feature_names_out().tolist(), idf=count.idf_.tolist())
+        x = count.transform(documents.values())
+    else:
+        try: x = count.fit_transform(documents.values())
+        except ValueError as e:
+            raise DecError(f"{path} has {len(documents)} texts, and hardly a word is in two of "
+                           f"them and not in most; give more or longer texts, a file each, or a "
+                           f"line each in one file") from e
+        how = how | dict(words=count.get_feature_names_out().tolist(), idf=count.idf_.tolist())
+    return _dataset(path.stem, str(path), x, names=how['words'], rows=[*documents], how=how)
 
 # %% ../../nbs/47_inputs.ipynb #inp00047
-def _frozen(name, download):
-    "A trained network of torchvision without its last layer, and how it wants its pictures"
+def _by_network(files, name, download):
+    "Pictures as a trained network of torchvision sees them before its last layer"
     try: weights = models.get_model_weights(name).DEFAULT
     except ValueError as e:
         raise DecError(f"features {name!r} is neither a file of vectors, .npy, nor the name of a "
@@ -200,14 +186,10 @@ def _frozen(name, download):
     except OSError as e:
         raise DecError(f"the weights of {name} cannot be fetched ({_reason(e)}); put {weights.url} "
                        f"at {file}") from e
-    network = models.get_model(name)
+    network, prepare = models.get_model(name).eval(), weights.transforms()
     network.load_state_dict(state)
     *_, last = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)]
     network.set_submodule(last, nn.Identity())
-    return network.eval(), weights.transforms()
-
-def _by_network(files, name, download):
-    network, prepare = _frozen(name, download)
     def one(f):
         with Image.open(f) as im: return prepare(ImageOps.exif_transpose(im).convert('RGB'))
     with torch.inference_mode():
@@ -229,50 +211,34 @@ def _with_features(ds, path, download):
                            f"give a row for each, in the order of their names")
     elif not ds.image_shape:
         raise DecError(f"features of texts come from a file with a row for each, not {features!r}")
-    else: x = _by_network([_user_path(path)/name for name in ds.rows], features, download)
+    else: x = _by_network([path/name for name in ds.rows], features, download)
     return replace(ds, x=x, names=None, frame=None, shown=ds.x if ds.image_shape else None)
 
 # %% ../../nbs/47_inputs.ipynb #inp00025
-def _folder_classes(names): # the folder that a file lies in
-    return [str(Path(name).parent) for name in names]
-
-def _pictures(path, how, **_):
-    ds, files = load_pictures(path, tuple(how['shape']), how['grey'])
-    return replace(ds, rows=[str(f.relative_to(path)) for f in files], how=how)
-
-def _texts(path, how, **_):
-    texts, names = _documents(path)
-    x, how = _weights(texts, how, path)
-    ds = _dataset(path.stem, str(path), x, names=how['words'])
-    return replace(ds, rows=names, how=how)
-
 def _read_frame(path):
     kind = path.suffix.lower()
-    if kind in ('.tsv', '.parquet', '.xlsx'): return _READERS[kind](path)['x']
+    if kind in ('.parquet', '.xlsx'): return _READERS[kind](path)['x']
     with open(path, encoding='utf-8-sig') as f: first = f.readline()
     sep = max(',;\t', key=first.count)
     return pd.read_csv(path, sep=sep, decimal=',' if sep == ';' else '.', encoding='utf-8-sig')
 
-# %% ../../nbs/47_inputs.ipynb #inp00026
-def _table(path, how, fill=True, classes=True, drop=()):
+def _read_table(path, how, fill=True, classes=True, drop=()):
     try: frame = _read_frame(path)
     except Exception as e:
         raise DecError(f"{path} cannot be read as a table with names above ({_reason(e)}); give a "
                        f".csv, .tsv, .parquet or .xlsx file") from e
     found = _features(frame, path, classes, drop)
-    y = found.get('y')
-    if not classes: y = None
-    elif y is not None and classes is True: _check_classes(y, path)
-    x, columns = prepare_table(found['x'], how.get('columns'), fill)
-    ds = _dataset(path.stem, str(path), x, y, names=[*x.columns])
-    ids = [c['column'] for c in columns if c['type'] == 'identifier']
-    rows = found['x'][ids[0]].map(str).tolist() if ids and ids[0] in found['x'] else None
-    frame = found['x'][[c['column'] for c in _used(columns)]]
-    return replace(ds, rows=rows, frame=frame, how=how | dict(columns=columns))
+    y, cells = found.get('y') if classes else None, found['x']
+    if y is not None and classes is True: _check_classes(y, path)
+    x, columns = prepare_table(cells, how.get('columns'), fill)
+    ids = [c['column'] for c in columns if c['type'] == 'identifier' and c['column'] in cells]
+    rows = cells[ids[0]].map(str).tolist() if ids else None
+    return _dataset(path.stem, str(path), x, y, names=[*x.columns], rows=rows,
+                    frame=cells[[c['column'] for c in _used(columns)]],
+                    how=how | dict(columns=columns))
 
 def _columns(path, drop): # as table=True would prepare them; none if it cannot
-    if path.suffix.lower() not in ('.csv', '.tsv', '.parquet', '.xlsx'): return []
-    try: return _table(path, {}, drop=drop).how['columns']
+    try: return _read_table(path, {}, drop=drop).how['columns']
     except DecError: return []
 
 def _kind(path, table):
@@ -316,10 +282,14 @@ def read_points(
                        "with features=…, in the shell --features")
     how = how or dict(kind=kind, shape=[*size], grey=not (colour or features))
     if features: how = how | dict(features=str(features))
-    read = dict(pictures=_pictures, texts=_texts, table=_table)[kind]
-    ds = _with_features(read(where, how, fill=fill, classes=classes, drop=drop), where, download)
+    if kind == 'table': ds = _read_table(where, how, fill=fill, classes=classes, drop=drop)
+    elif kind == 'texts': ds = _read_texts(where, how)
+    else:
+        ds, files = load_pictures(where, tuple(how['shape']), how['grey'])
+        ds = replace(ds, rows=[str(f.relative_to(where)) for f in files], how=how)
+    ds = _with_features(ds, where, download)
     if not folder_classes or not classes: return ds
-    y = _folder_classes(ds.rows)
+    y = [str(Path(name).parent) for name in ds.rows]
     return replace(ds, y=check_y(y, ds.n), classes=sorted({*y}))
 
 # %% ../../nbs/47_inputs.ipynb #inp00030
@@ -327,17 +297,21 @@ def _cluster_means(x, labels, k): # (k, d); of an empty cluster, of all points
     rows = [x[labels == j] if (labels == j).any() else x for j in range(k)]
     return np.stack([np.asarray(r.mean(0)).ravel() for r in rows]).astype(np.float32)
 
-def _mean(column):
-    v = column.mean()
-    if column.dtype.kind == 'M': return f'{v:%Y-%m-%d}'
-    return f'{v:,.0f}' if abs(v) >= 1000 else f'{v:.3g}'
+def _in_short(column): # its mean, or the most frequent word
+    if column.isna().all(): return '–'
+    if column.dtype.kind not in 'Mf':
+        share = column.value_counts(normalize=True)
+        return f'{share.index[0]} {share.iloc[0]:.0%}'
+    mean = column.mean()
+    if column.dtype.kind == 'M': return f'{mean:%Y-%m-%d}'
+    return f'{mean:,.0f}' if abs(mean) >= 1000 else f'{mean:.3g}'
 
 def _frame(ds):
     "The columns as they stood in the file, as numbers, dates and words; None without names"
     if ds.frame is not None: return ds.frame.apply(lambda column: _typed(column)[1])
     if ds.names and not sparse.issparse(ds.x): return pd.DataFrame(ds.x, columns=ds.names)
 
-def _told(ds, frame, inside, m=3):
+def _told(ds, frame, inside):
     "The columns that tell the rows `inside` from all, with their means"
     spread = ds.x.std(0)
     far = (ds.x[inside].mean(0) - ds.x.mean(0))/np.where(spread > 0, spread, 1)
@@ -345,17 +319,15 @@ def _told(ds, frame, inside, m=3):
         name = ds.names[j]
         if name not in frame:                                                  # a word, as 0 and 1
             return f'{name} {ds.x[inside, j].mean():.0%} (all {ds.x[:, j].mean():.0%})'
-        v = frame[name]
-        return f'{name} {_mean(v[inside])} (all {_mean(v)})'
+        return f'{name} {_in_short(frame[name][inside])} (all {_in_short(frame[name])})'
     order, seen = np.argsort(-np.abs(far), kind='stable'), {}
     for j in order: seen.setdefault(ds.names[j].split(' = ')[0], j)   # of each column the farthest
-    return '; '.join(map(one, [*seen.values()][:m]))
+    return '; '.join(map(one, [*seen.values()][:3]))
 
 # %% ../../nbs/47_inputs.ipynb #inp00031
 def describe_clusters(
     ds:Dataset, # of read_points
     q, # soft assignment, (n, k)
-    m:int=3, # rows to name
 )->list: # a dictionary for each cluster
     "What each cluster is: what tells it from the rest, its typical and its doubtful rows"
     labels, frame = q.argmax(1), _frame(ds)
@@ -364,32 +336,27 @@ def describe_clusters(
     out = []
     for j in np.unique(labels):
         rows = np.flatnonzero(labels == j)
-        def named(order): return [ds.rows[i] if ds.rows else f'row {i}' for i in rows[order[:m]]]
+        def named(order): return [ds.rows[i] if ds.rows else f'row {i}' for i in rows[order[:3]]]
         c = dict(cluster=int(j), points=len(rows))
         if words: c['set apart by'] = ', '.join(words[int(j)])
         elif frame is not None: c['set apart by'] = _told(ds, frame, labels == j)
         near = pairwise_distances(ds.x[rows], means[j:j + 1]).ravel()
         out.append(c | {'typical': named(near.argsort(kind='stable')),
-                        'in doubt': named(doubtful(q[rows], m))})
+                        'in doubt': named(doubtful(q[rows]))})
     return out
 
 # %% ../../nbs/47_inputs.ipynb #inp00032
 def column_table(
     ds:Dataset, # a table
     labels, # clusters, (n,)
-    most:int=12, # columns
-)->list: # a dictionary for each column, first those that part the clusters most
+)->list: # a dictionary for each of the twelve columns that part the clusters most
     "Each column's means by cluster, for words the most frequent one"
     frame = _frame(ds)
     if frame is None: return []
-    def cell(v):
-        if v.dtype.kind in 'Mf': return _mean(v) if v.notna().any() else '–'
-        counts = v.value_counts(normalize=True)
-        return f'{counts.index[0]} {counts.iloc[0]:.0%}' if len(counts) else '–'
     share = separation(frame, labels)
-    return [{'column': name, 'between': f'{share[name]:.0%}', 'all': cell(frame[name])}
-            | {f'{j}': cell(frame[name][labels == j]) for j in np.unique(labels)}
-            for name in list(share)[:most]]
+    return [{'column': name, 'between': f'{share[name]:.0%}', 'all': _in_short(frame[name])}
+            | {f'{j}': _in_short(frame[name][labels == j]) for j in np.unique(labels)}
+            for name in list(share)[:12]]
 
 def deciding(columns:list)->str: # of column_table
     "The name of a column that decides all while no other does; else ''"
@@ -409,7 +376,7 @@ def unseen(x, region:dict)->np.ndarray: # new points, (m, d); of known_region ->
     far = (pairwise_distances(x, region['means']) > region['reach']).all(1)
     return far | (x.getnnz(1) == 0) if sparse.issparse(x) else far
 
-# %% ../../nbs/47_inputs.ipynb #inp00041
+# %% ../../nbs/47_inputs.ipynb #inp00042
 def _refuse_copies(folder, path):
     "An error if the files at `path` cannot be sorted into `folder`, before an hour is spent"
     folder = _user_path(folder)
@@ -419,7 +386,6 @@ def _refuse_copies(folder, path):
         raise DecError(f"{folder} is not an empty folder; name a new one, for nothing is "
                        f"overwritten")
 
-# %% ../../nbs/47_inputs.ipynb #inp00042
 def copy_into(
     folder, # a new one
     path, # the folder that was read

@@ -9,7 +9,7 @@ __all__ = ['agreement', 'separation', 'doubtful', 'load_pictures', 'top_words']
 import itertools, warnings
 from pathlib import Path
 import numpy as np, pandas as pd
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
@@ -42,6 +42,21 @@ def _clustered(labels, n): # labels as an array, and which of the n rows have on
         warnings.warn(f"{n - there.sum()} of {n} rows have no cluster (NaN or -1) and are left out")
     return labels, there
 
+def _share(v, c): # of the variance of cells v that lies between their clusters c
+    v = v.infer_objects()
+    if not len(v): return 0.
+    if v.dtype.kind in 'biufmM': # numbers; dates and times are numbers, too
+        v = (v.astype('int64') if v.dtype.kind in 'mM' else v).to_numpy(float)
+        total = ((v - v.mean())**2).sum()
+        within = sum(((v[c == j] - v[c == j].mean())**2).sum() for j in np.unique(c))
+        least = len(v)*(1e-12*np.abs(v).max())**2                         # rounding of a constant
+    else: # words: the same sums over columns of zeros and ones, from counts
+        counts = contingency_matrix(c, v.to_numpy().astype(str))
+        total = len(v) - (counts.sum(0)**2).sum()/len(v)
+        within = len(v) - ((counts**2).sum(1)/counts.sum(1)).sum()
+        least = 1e-12
+    return float(1 - within/total) if total > least else 0.
+
 def separation(
     # a pandas data frame: numbers, dates as pandas has them, words; holes are left out. What its
     # dtypes call object or string counts as words, unless it is all numbers. Or an array of numbers
@@ -52,25 +67,11 @@ def separation(
     if not hasattr(frame, 'columns'): frame = pd.DataFrame(check_x(frame, 'frame'))
     _refuse_twins(frame, 'frame')
     labels, kept = _clustered(labels, len(frame))
-    frame, labels, out = frame[kept], labels[kept], {}
-    for name, column in frame.items():
-        column = column.infer_objects()
-        there, kind = column.notna().to_numpy(bool), getattr(column.dtype, 'kind', 'O')
-        if kind == 'f': there = there & np.isfinite(column.to_numpy(float, na_value=np.nan))
-        values, c = column[there].to_numpy(), labels[there]
-        n = len(c)
-        if kind in 'biufmM': # numbers; dates and times are numbers, too
-            v = (column[there].astype('int64') if kind in 'mM' else column[there]).to_numpy(float)
-            total = ((v - v.mean())**2).sum() if n else 0.
-            least = n*(1e-12*np.abs(v).max(initial=0))**2                 # rounding of a constant
-            within = sum(((v[c == j] - v[c == j].mean())**2).sum() for j in np.unique(c))
-        else: # words: the same sums over columns of zeros and ones, from counts
-            w = contingency_matrix(c, values.astype(str), sparse=True) if n else np.zeros((1, 1))
-            least = 1e-12
-            total = n - (np.asarray(w.sum(0))**2).sum()/max(n, 1)
-            within = n - (np.asarray(w.multiply(w).sum(1))/np.asarray(w.sum(1))).sum() if n else 0.
-        out[name] = float(1 - within/total) if total > least else 0.
-    return dict(sorted(out.items(), key=lambda r: -r[1]))
+    frame, labels = frame[kept], labels[kept]
+    there = frame.notna() & ~frame.isin([np.inf, -np.inf])
+    shares = {name: _share(column[there[name]], labels[there[name]])
+              for name, column in frame.items()}
+    return dict(sorted(shares.items(), key=lambda r: -r[1]))
 
 # %% ../../nbs/30_own_data.ipynb #0ae8d82f
 def doubtful(
@@ -80,10 +81,13 @@ def doubtful(
     "Points that two clusters have nearly equal claims to"
     if np.ndim(q) != 2: raise DecError(f"q must have a row a point, not shape {np.shape(q)}")
     best = np.sort(np.asarray(q), 1)
-    lead = best[:, -1] - best[:, -2] if best.shape[1] > 1 else best[:, 0]
-    return np.argsort(lead, kind='stable')[:m]
+    return np.argsort(best[:, -1] - best[:, -2], kind='stable')[:m]
 
 # %% ../../nbs/30_own_data.ipynb #5cb5e516
+def _files_below(folder, kinds): # hidden ones are none
+    return sorted(f for f in folder.rglob('*')
+                  if f.suffix.lower() in kinds and not f.name.startswith('.'))
+
 def load_pictures(
     folder, # with pictures, and folders of pictures
     shape:tuple=(32, 32), # (height, width) they are brought to
@@ -92,9 +96,8 @@ def load_pictures(
     "The pictures in a folder as points"
     check('shape', shape, np.shape(shape) == (2,) and all(map(is_whole, shape)),
           'a height and a width, like (32, 32)')
-    kinds = {'.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'}
-    files = sorted(f for f in _user_path(folder).rglob('*')
-                   if f.suffix.lower() in kinds and f.name[0] != '.')          # hidden: no pictures
+    kinds = '.png', '.jpg', '.jpeg', '.bmp', '.gif', '.tif', '.tiff', '.webp'
+    files = _files_below(_user_path(folder), kinds)
     if not files:
         raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
     def one(f):
@@ -102,23 +105,21 @@ def load_pictures(
             with Image.open(f) as im:
                 im = ImageOps.exif_transpose(im)
                 if im.mode in ('RGBA', 'LA', 'PA') or 'transparency' in im.info:
-                    im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'),
-                                               im.convert('RGBA'))
-                top = np.asarray(im).max() if im.mode == 'I' else 0
-                if im.mode == 'F' or 0 < top < 2**8 or top >= 2**16:
+                    white = Image.new('RGBA', im.size, 'white')
+                    im = Image.alpha_composite(white, im.convert('RGBA'))
+                if im.mode == 'F' or im.mode == 'I' and not 2**8 <= np.asarray(im).max() < 2**16:
                     raise DecError(f'{f} has numbers without a known range in its pixels; save it '
                                    f'with 8 or 16 bits a pixel')
-                # 16 bits; Pillow would cut them off at 255
-                if im.mode[0] == 'I':
+                if im.mode[0] == 'I':                   # 16 bits; Pillow would cut them off at 255
                     im = Image.fromarray((np.asarray(im)/257).clip(0, 255).astype(np.uint8))
-                return np.asarray(im.convert('L' if grey else 'RGB').resize(
-                    shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
-        except (UnidentifiedImageError, OSError) as e:
+                im = im.convert('L' if grey else 'RGB')
+                return np.asarray(im.resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
+        except OSError as e:
             raise DecError(f"{f} cannot be read as a picture ({e}); mend it or take it away") from e
     x = np.stack([one(f) for f in files])
     if not grey: x = x.transpose(0, 3, 1, 2)
-    return (Dataset(Path(folder).resolve().name, x.reshape(len(x), -1), image_shape=x.shape[1:]),
-            files)
+    name = Path(folder).resolve().name
+    return Dataset(name, x.reshape(len(x), -1), image_shape=x.shape[1:]), files
 
 # %% ../../nbs/30_own_data.ipynb #62b91587
 def top_words(
@@ -132,7 +133,6 @@ def top_words(
     if len(names) != x.shape[1]:
         raise DecError(f"x has {x.shape[1]} columns and there are {len(names)} names; give each "
                        f"column one")
-    check('m', m, is_whole(m), 'a whole number of at least 1')
     labels, kept = _clustered(labels, x.shape[0])
     x, labels, names = x[kept], labels[kept], np.asarray(names)
     def mean(rows):

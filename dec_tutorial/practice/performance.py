@@ -7,7 +7,7 @@ __all__ = ['DIMS', 'products', 'in_turn', 'our_ae_step', 'our_clusters', 'race',
            'dec_bench']
 
 # %% ../../nbs/31_performance.ipynb #4db522fa
-import statistics, time
+import itertools, statistics, time
 from functools import partial
 import numpy as np, pandas as pd, torch
 from sklearn.datasets import load_digits, load_iris, make_blobs
@@ -71,11 +71,11 @@ def _under(kind, device, f): # f, in a precision
         with precision(kind, device): f()
     return call
 
-def our_clusters(x, kind:str, device='cpu', k:int=10)->tuple: # points, (n, 784); precision
+def our_clusters(x, device='cpu')->tuple: # points, (n, 784)
     "Functions: a step of the KL phase, a refresh, a pass of the encoder, a k-means start"
     rows = Rows(x, device=device)
     encoder = AutoEncoder(x.shape[1], init='uniform').to(device).encoder
-    layer = ClusterLayer(apply_chunked(encoder, Rows(x[:k], device=device)), 1.).to(device)
+    layer = ClusterLayer(apply_chunked(encoder, Rows(x[:10], device=device)), 1.).to(device)
     none = torch.zeros(rows.n, dtype=torch.long)
     trainer, refresh = fit_clusters(encoder, layer, rows, Stage(1, lr=.001), labels=none)
     z = apply_chunked(encoder, rows)
@@ -83,8 +83,8 @@ def our_clusters(x, kind:str, device='cpu', k:int=10)->tuple: # points, (n, 784)
         trainer.t, trainer.stop_reason = 0, None
         refresh.before_batch(trainer)
     parts = (trainer.step, again, partial(apply_chunked, encoder, rows),
-             partial(kmeans_start, z, k, n_init=1))
-    return tuple(_under(kind, device, f) for f in parts)
+             partial(kmeans_start, z, 10, n_init=1))
+    return tuple(_under('auto', device, f) for f in parts)
 
 # %% ../../nbs/31_performance.ipynb #62884101
 def race(
@@ -120,7 +120,7 @@ def bench(
     whole = {m: products(DIMS, m, backward=False, **like) for m in {*sizes}}
     def many():
         for m in sizes: whole[m]()
-    kl, refresh, encode, start = our_clusters(x, 'auto', device)
+    kl, refresh, encode, start = our_clusters(x, device)
     plain, rounded = (our_ae_step(x, kind, device) for kind in ('float32', 'auto'))
     steps = dict(device=device, n=rounds)
     passes = dict(device=device, n=few)
@@ -140,23 +140,22 @@ def small_tables()->dict: # name -> points, (n, d), and number of groups
             '5000 × 20': groups(5000, 20, 5), 'digits': (load_digits().data, 10)}
 
 def bench_small(
-    recipes=('quick', 'fast'),
     names=None, # of small_tables; None: all
     **settings, # of DEC
 )->list: # a dictionary for each table and recipe, with seconds
-    "How long a fit of a small table takes"
+    "How long a fit of a small table takes with the recipes quick and fast"
     rows, tables = [], small_tables()
     torch.optim.Adam([torch.zeros(1)])       # the first of a program loads modules for seconds
-    for name in names or tables:
-        (x, k) = tables[name]
-        for recipe in recipes:
-            began = time.perf_counter()
-            dec = DEC(k, recipe=recipe, random_state=0, **settings).fit(x)
-            rows.append(dict(table=name, recipe=recipe, seconds=time.perf_counter() - began,
-                             ae_batches=max(h[-1][0] for n, h in dec.history_.items()
-                                            if n not in ('clusters', 'changes')),
-                             batches=dec.n_iter_, widths=str(dec.recipe_.dims),
-                             threads=torch.get_num_threads(), cpu=processor()))
+    for name, recipe in itertools.product(names or tables, ('quick', 'fast')):
+        x, k = tables[name]
+        began = time.perf_counter()
+        dec = DEC(k, recipe=recipe, random_state=0, **settings).fit(x)
+        seconds = time.perf_counter() - began
+        trained = [h[-1][0] for phase, h in dec.history_.items()
+                   if phase not in ('clusters', 'changes')]
+        rows.append(dict(table=name, recipe=recipe, seconds=seconds, ae_batches=max(trained),
+                         batches=dec.n_iter_, widths=str(dec.recipe_.dims),
+                         threads=torch.get_num_threads(), cpu=processor()))
     return rows
 
 # %% ../../nbs/31_performance.ipynb #b2a068b9

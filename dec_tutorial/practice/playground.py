@@ -10,7 +10,8 @@ import base64, json, math
 from dataclasses import dataclass
 import numpy as np, torch.nn as nn
 from sklearn.datasets import make_moons
-from ..data import DecError, load_data, scale_factor
+from ..data import load_data, scale_factor
+from ..inside.checks import check
 from ..training import Rows, Stage
 from ..sae import AutoEncoder, finetune
 from .seeing import render
@@ -40,9 +41,6 @@ SCENES = {s.name: s for s in (
 ALPHAS = (.1, .2, .5, 1., 2., 5., 10., 30., math.inf)
 TARGETS = ('dec', 'through p', 'no f', 'one-hot', 'neighbours')
 
-def _one_of(name, value, known):
-    if value not in known: raise DecError(f'{name} must be one of {known}, not {value!r}')
-
 def _as_script(data): # JSON that no text in it can end
     return json.dumps(data, separators=(',', ':')).replace('<', r'\u003c')
 
@@ -57,16 +55,15 @@ def playground(
     ask:tuple=(), # questions that stand above it
 )->str: # HTML that needs nothing else
     "DEC in the plane, to be dragged, played and broken; the arguments say how it begins"
-    own = isinstance(scene, Scene)
-    if not own: _one_of('scene', scene, tuple(SCENES))
-    _one_of('alpha', alpha, ALPHAS)
-    _one_of('target', target, TARGETS)
-    scenes = [*SCENES.values(), scene] if own else SCENES.values()
-    settings = dict(scene=scene.name if own else scene, network=network, target=target,
+    scene = SCENES.get(scene, scene)
+    check('scene', scene, isinstance(scene, Scene), f'one of {tuple(SCENES)}, or a Scene')
+    check('alpha', alpha, alpha in ALPHAS, f'one of {ALPHAS}')
+    check('target', target, target in TARGETS, f'one of {TARGETS}')
+    settings = dict(scene=scene.name, network=network, target=target,
                     alpha=None if math.isinf(alpha) else alpha, batch=batch,
                     wrong_exponent=wrong_exponent, never=never)
     points = [dict(name=s.name, k=s.k, x=np.rint(100*s.x).astype(int).ravel().tolist())
-              for s in scenes]
+              for s in (SCENES | {scene.name: scene}).values()]
     data = _as_script(dict(scenes=points, settings=settings))
     return render('playground', data=data, ask=ask)
 
@@ -77,19 +74,15 @@ def _light(layer): # a linear layer, its weights as int8 with one scale
     return dict(scale=scale, b=np.round(layer.bias.tolist(), 4).tolist(),
                 w=base64.b64encode(np.rint(w/scale).astype(np.int8).tobytes()).decode())
 
-def digit_playground(
-    n:int=400, # digits to cluster
-    dims:tuple=(128, 10), # of the encoder
-    n_iter:int=2000, # batches that train the autoencoder
-)->str: # HTML that needs nothing else
-    "DEC on some of the digits, run by the browser, and a grid to draw one of your own"
+def digit_playground()->str: # HTML that needs nothing else
+    "DEC on 400 of the digits, run by the browser, and a grid to draw one of your own"
     digits = load_data('digits')
     rows = Rows(digits.x, scale_factor(digits.x))
-    ae = AutoEncoder(digits.d, dims, init='xavier')
-    finetune(ae, rows, Stage(n_iter, batch_size=64, optimizer='adam', lr=.002))
-    some = np.random.default_rng(0).permutation(digits.n)[:n]
+    ae = AutoEncoder(digits.d, (128, 10), init='xavier')
+    finetune(ae, rows, Stage(2000, batch_size=64, optimizer='adam', lr=.002))
+    some = np.random.default_rng(0).permutation(digits.n)[:400]
     inks = np.rint(16*digits.x[some]).astype(int)                              # from 0 to 16
     pixels = ''.join('0123456789abcdefg'[ink] for ink in inks.ravel())
     data = dict(pixels=pixels, labels=''.join(map(str, digits.y[some])), factor=rows.factor/16,
                 layers=[_light(layer) for layer in ae.encoder if isinstance(layer, nn.Linear)])
-    return render('digits', n=n, data=_as_script(data))
+    return render('digits', n=len(some), data=_as_script(data))

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import DecError, as_image
 from ..inside.reading import thinned
 from ..inside.machine import precision
-from ..inside.workers import worker
 from ..training import Callback, Rows, apply_chunked
 from ..kl import dec_loss
 
@@ -27,19 +26,17 @@ def flat(
     z, # points or codes, (n, d), dense or sparse
 )->np.ndarray: # (n, 2)
     "The plane of the two largest principal components, of very many points those of `thinned` ones"
-    if z.shape[0] == 1: return np.zeros((1, 2))            # one point is its own centre
-    if z.shape[1] == 1:
-        return np.hstack([z.toarray() if sparse.issparse(z) else z, np.zeros((z.shape[0], 1))])
+    if z.shape[1] == 1: return np.hstack([z, 0*z])
+    kind = TruncatedSVD if sparse.issparse(z) else PCA
     # a session may want data frames; here they are of no use
-    plane = (TruncatedSVD if sparse.issparse(z) else PCA)(2, random_state=0).set_output(
-        transform='default')
+    plane = kind(2, random_state=0).set_output(transform='default')
     some = z if sparse.issparse(z) else thinned(z)
     # squares of very large or small numbers are none; a power of two rounds nothing
     unit = 2.**math.frexp(float(abs(some).max()))[1]
     if some.shape == z.shape: return plane.fit_transform(some/unit)*unit
     plane.fit(some/unit)
-    return np.concatenate([plane.transform(part/unit)*unit
-                           for part in np.array_split(z, math.ceil(len(z)/len(some)))])
+    parts = np.array_split(z, math.ceil(len(z)/len(some)))
+    return np.concatenate([plane.transform(part/unit)*unit for part in parts])
 
 # %% ../../nbs/35_seeing.ipynb #1072c17f
 def dots(
@@ -136,13 +133,12 @@ def render(template:str, **values)->str:
 
 # %% ../../nbs/35_seeing.ipynb #0f4105b1
 def _sheet(x, image_shape, cols=25): # pictures in rows, as the address of a PNG, and their size
-    tiles = [np.atleast_3d(as_image(row, image_shape)) for row in x]
-    tiles += [np.zeros_like(tiles[0])]*(-len(tiles) % cols)
-    rows = [np.concatenate(tiles[i:i + cols], 1) for i in range(0, len(tiles), cols)]
-    sheet = np.concatenate(rows)
-    sheet = sheet[..., 0] if sheet.shape[2] == 1 else sheet/max(sheet.max(), 1)
-    png, (h, w) = io.BytesIO(), tiles[0].shape[:2]
-    cmap = 'gray' if plt.rcParams['image.cmap'] == 'gray' else 'gray_r'
+    tiles = np.stack([np.atleast_3d(as_image(row, image_shape)) for row in x])
+    tiles = np.concatenate([tiles, 0*tiles[:1].repeat(-len(tiles) % cols, 0)])
+    _, h, w, colours = tiles.shape
+    sheet = tiles.reshape((-1, cols, h, w, colours)).swapaxes(1, 2).reshape((-1, cols*w, colours))
+    sheet = sheet[..., 0] if colours == 1 else sheet/max(sheet.max(), 1)
+    png, cmap = io.BytesIO(), 'gray' if plt.rcParams['image.cmap'] == 'gray' else 'gray_r'
     plt.imsave(png, sheet, cmap=cmap, format='png')
     return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(),
                 size=[w, h, cols])
@@ -168,9 +164,7 @@ def moving_map(
     frames:int=40, # at most so many moments
 )->str: # HTML that needs nothing else
     "Codes on their way through the training, in one plane; a dot tells row, cluster and confidence"
-    if not way.t:
-        raise DecError('there is nothing to show yet: fit with this Journey among the callbacks '
-                       'first')
+    if not way.t: raise DecError('there is nothing to show yet: fit with callbacks=Journey first')
     pick = np.unique(np.linspace(len(way.t) - 1, 0, frames).round().astype(int))
     z, q = (np.stack([v[i].numpy() for i in pick]) for v in (way.z, way.q))
     data = dict(t=[way.t[i] for i in pick], xy=_places(z).tolist(), c=q.argmax(2).tolist(),
@@ -180,9 +174,7 @@ def moving_map(
         data |= _sheet(np.asarray(x)[way.rows], image_shape)
     text = json.dumps(data, separators=(',', ':'))
     name = 'map-' + hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    label = f'{len(way.rows)} points as dots that move while DEC trains, coloured by cluster'
-    return render('moving_map', id=name, label=label, dots=len(way.rows), last=len(pick) - 1,
-                  data=text)
+    return render('moving_map', id=name, dots=len(way.rows), last=len(pick) - 1, data=text)
 
 # %% ../../nbs/35_seeing.ipynb #24e3d401
 def show_changes(
@@ -215,18 +207,18 @@ class LivePlot(Callback):
     "A figure that grows while DEC trains: codes, and share of points that changed cluster"
     fit_only = True
     def __init__(self, dec, x): # the `DEC` that is being fitted, and its points, (n, d)
-        self.way, self.handle, self.fig = Journey(dec, x, most=1000), None, None
+        self.way, self.handle = Journey(dec, x, most=1000), None
     def after_refresh(self, trainer, q):
         if 'IN_TEST' in os.environ or 'ipykernel' not in sys.modules: return
-        self.way.note(trainer)
-        changes = next(cb.changes for cb in trainer.callbacks if hasattr(cb, 'changes'))
-        self.draw(changes)
         from IPython.display import display
-        if self.handle: self.handle.update(self.fig)
-        else: self.handle = display(self.fig, display_id=True)
-        plt.close(self.fig)
+        self.way.note(trainer)
+        fig = self.draw(next(cb.changes for cb in trainer.callbacks if hasattr(cb, 'changes')))
+        if self.handle: self.handle.update(fig)
+        else: self.handle = display(fig, display_id=True)
+        plt.close(fig)
     def draw(self, changes):
-        self.fig, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8))
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8))
         dots(left, flat(self.way.z[-1].numpy()), self.way.q[-1].argmax(1).numpy(),
              f'mini-batch {self.way.t[-1]}')
         show_changes(right, changes[1:], self.way.dec.recipe_.tol)
+        return fig
