@@ -7,7 +7,7 @@ from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_fact
 from dec_tutorial.dec import DEC, Recipe
 from dec_tutorial.inside import reading
 from dec_tutorial.inside.reading import atomic_path, check_offset, check_x, check_y
-from dec_tutorial.practice.own_data import agreement, doubtful, load_pictures, separation, top_words
+from dec_tutorial.practice.own_data import load_pictures, separation, top_words
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Rows, Stage
 
@@ -420,14 +420,6 @@ class TestPictures:
         assert len(show_samples(dataclasses.replace(table, image_shape=(2, 4)), 1, 1).axes) == 1
 
 class TestOwnData:
-    def test_agreement(self):
-        assert agreement([[0, 0, 1], [1, 1, 0]]) == 1
-        assert refused(lambda: agreement([[0, 1]]), 'two runs')
-
-    def test_what_tells_clusters_apart(self):
-        assert doubtful([[.9, .1], [.5, .5], [.6, .4]], 2).tolist() == [1, 2]
-        assert top_words(np.eye(2), [0, 1], ['sea', 'sky'], 1) == {0: ['sea'], 1: ['sky']}
-
     @pytest.mark.parametrize('labels', [[0, 0, 1, 1, np.nan], [0, 0, 1, 1, -1], [*'aabb', None]])
     def test_rows_without_a_cluster_are_left_out(self, labels):
         x = rng.random((5, 2))
@@ -437,11 +429,9 @@ class TestOwnData:
     @pytest.mark.parametrize('call, word', [
         (lambda: load_pictures('.', 32), 'shape must be a height and a width'),
         (lambda: load_pictures('.', (0, 32)), 'shape must be'),
-        (lambda: top_words(np.eye(4), [0, 0, 1, 1], ['a', 'b']), '4 columns and there are 2 names'),
         (lambda: top_words(np.eye(4), [0, 1], list('abcd')), '4 rows and labels of shape (2,)'),
-        (lambda: separation([['a', 1]], [0]), "'a' at row 0"), (lambda: doubtful([.5, .5]), '(2,)'),
-        (lambda: separation(np.ones((2, 2)), [0]), '2 rows'),
-        (lambda: agreement([[0, 1], [0]]), 'cannot be compared')])
+        (lambda: separation([['a', 1]], [0]), "'a' at row 0"),
+        (lambda: separation(np.ones((2, 2)), [0]), '2 rows')])
     def test_wrong_arguments(self, call, word): assert refused(call, word)
 
 def write(path, text='new', then=None):

@@ -38,7 +38,7 @@ def _row(twins, halves, k):
     "A point of the curve: both halves are clustered, and each predicts the other"
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', '.*end without a point')               # k is too large
-        a, b = (clone(t).set_params(n_clusters=int(k)).fit(h) for t, h in zip(twins, halves))
+        a, b = (clone(t).set_params(n_clusters=k).fit(h) for t, h in zip(twins, halves))
     strength = (prediction_strength(a.predict(halves[1]), b.labels_)
                 + prediction_strength(b.predict(halves[0]), a.labels_))/2
     if min(len(np.unique(d.labels_)) for d in (a, b)) < k: strength = 0.

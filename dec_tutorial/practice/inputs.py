@@ -237,9 +237,11 @@ def _read_table(path, how, fill=True, classes=True, drop=()):
                     frame=cells[[c['column'] for c in _used(columns)]],
                     how=how | dict(columns=columns))
 
-def _columns(path, drop): # as table=True would prepare them; none if it cannot
-    try: return _read_table(path, {}, drop=drop).how['columns']
-    except DecError: return []
+def _options_for(path, drop): # that would prepare a table; '' if none would
+    try: columns = _read_table(path, {}, drop=drop).how['columns']
+    except DecError: return ''
+    if all(c['missing'] == 0 for c in columns): return 'table=True prepare it, in the shell --table'
+    return 'table=True, fill=True prepare it, in the shell --table --fill'
 
 def _kind(path, table):
     "What lies there: pictures, texts, a table to prepare, or numbers"
@@ -269,12 +271,9 @@ def read_points(
             return load_data(name, root, download, classes=classes, header=header, drop=drop,
                              only=only)
         except DecError as e:
-            columns = [] if only else _columns(where, drop)
-            if not columns: raise
-            python, shell = 'table=True', '--table'
-            if any(c['missing'] for c in columns):
-                python, shell = 'table=True, fill=True', '--table --fill'
-            raise DecError(f"{e}; or let {python} prepare it, in the shell {shell}") from e
+            options = '' if only else _options_for(where, drop)
+            if not options: raise
+            raise DecError(f"{e}; or let {options}") from e
     if not where.exists():
         raise DecError(f"there is nothing at {path}; give the path of a file or a folder")
     if how and not features and _is_file(how.get('features')):
@@ -345,7 +344,6 @@ def describe_clusters(
                         'in doubt': named(doubtful(q[rows]))})
     return out
 
-# %% ../../nbs/47_inputs.ipynb #inp00032
 def column_table(
     ds:Dataset, # a table
     labels, # clusters, (n,)
