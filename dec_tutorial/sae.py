@@ -148,7 +148,7 @@ from fastcore.basics import store_attr
 from sklearn.decomposition import PCA
 from .checkpoint import Checkpoint
 from .inside.machine import device_of, evaluating, fast_layers
-from .training import Callback, Diverged, apply_chunked
+from .training import Callback, Diverged
 
 # %% ../nbs/37_dec.ipynb #sae37002
 class Computed(Rows):
@@ -169,8 +169,9 @@ def activations(
     most:int=2**30, # bytes to store
 )->Rows: # its output after the ReLU, (n, out)
     "What a frozen layer makes of all points, stored if that is not too much"
-    f, d = nn.Sequential(enc, nn.ReLU()), enc.out_features
-    return Rows(apply_chunked(f, h), device=h.device) if 4*h.n*d <= most else Computed(h, f, d)
+    out = Computed(h, nn.Sequential(enc, nn.ReLU()), enc.out_features)
+    if 4*out.n*out.d > most: return out
+    return Rows(torch.cat(list(out.chunks())), device=out.device)
 
 # %% ../nbs/37_dec.ipynb #sae37005
 class Plateau(Callback):
