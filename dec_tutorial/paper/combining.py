@@ -45,15 +45,13 @@ def combining(lab:Lab, alphas=ALPHAS):
 # %% ../../nbs/21_combining.ipynb #9b1a641e
 def show_plans(records:list): # of combining
     "ACC of every plan at every α: each seed a dot, a bar at the mean"
-    runs = as_table(records)
-    rows = [*product(PLANS, sorted(runs.alpha.unique()))]
-    fig, ax = plt.subplots(figsize=(6.5, .26*len(rows) + .8))
-    for i, (p, a) in enumerate(rows):
-        acc = 100*runs.acc[(runs.plan == p) & (runs.alpha == a)]
-        ax.plot(acc, [i]*len(acc), 'o', ms=5, alpha=.8, color=f'C{PLANS.index(p)}')
-        ax.plot([acc.mean()], [i], '|', ms=12, color='.2')
+    cells = as_table(records).groupby(['plan', 'alpha'], sort=False).acc
+    fig, ax = plt.subplots(figsize=(6.5, .26*len(cells) + .8))
+    for (plan, alpha), acc in cells:
+        row = [f'{plan}, α = {alpha:g}']
+        ax.plot(100*acc, row*len(acc), 'o', ms=5, alpha=.8, color=f'C{PLANS.index(plan)}')
+        ax.plot(100*acc.mean(), row, '|', ms=12, color='.2')
     ax.grid(axis='y', color='.93')
-    ax.set(yticks=range(len(rows)), yticklabels=[f'{p}, α = {a:g}' for p, a in rows],
-           xlabel='ACC, in %')
+    ax.set(xlabel='ACC, in %')
     ax.invert_yaxis()
     return fig

@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import partial
 import numpy as np
 from scipy.stats import studentized_range
-from sklearn.cluster import KMeans
-from .tables import Lab, Run, imbalanced, scaled
+from .tables import Lab, imbalanced, scaled
 from ..family.images import for_pictures, needs_pictures
 
 # %% ../../nbs/24_compare.ipynb #6037b947
@@ -21,12 +20,11 @@ FAMILY = ('DEC', 'IDEC', 'Aljalbout', 'DCN', 'DEC+balance', 'DEC+Zipf', 'IMSAT',
 
 def family(lab:Lab, methods=FAMILY, params:dict|None=None): # of all records
     "k-means, and every method from one autoencoder a seed where it allows it"
-    ds, km = lab.ds, KMeans(lab.ds.n_classes, n_init=20, random_state=lab.seed)
-    yield Run('k-means', partial(km.fit_predict, scaled(ds)), params or {}, lab.seed, ds=ds)
+    yield lab.kmeans(scaled(lab.ds), params)
     yield lab.run('AE+k-means', lab.autoencoder, params)
     for m in methods:
-        if needs_pictures(m) and ds.image_shape is None: continue
-        begin = dict(method=for_pictures(m, ds.image_shape))
+        if needs_pictures(m) and lab.ds.image_shape is None: continue
+        begin = dict(method=for_pictures(m, lab.ds.image_shape))
         yield lab.run(m, partial(lab.dec, begin, name=m), params)
 
 # %% ../../nbs/24_compare.ipynb #6d6c2988

@@ -7,9 +7,8 @@ __all__ = ['KL_CHANGES', 'AE_CHANGES', 'by_data', 'EXPERIMENTS', 'WORK', 'in_sta
            'dec_reproduce']
 
 # %% ../../nbs/13_reproduction.ipynb #d9e4a758
-import shlex, sys
+import re, shlex
 from collections.abc import Callable
-from fastcore.basics import noop
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -18,7 +17,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from ..data import Dataset, DecError, load_data, set_theme
 from ..inside.loaders import _LOADERS
-from ..inside.reading import _user_path, atomic_path
+from ..inside.checks import check
+from ..inside.reading import atomic_path
 from ..methods import get_recipe
 from ..checkpoint import job_key
 from ..records import text_table
@@ -52,19 +52,16 @@ AE_CHANGES = {                                                 # each with an au
     'autoencoder on all points': partial(replace, train_part=False)}
 
 # %% ../../nbs/13_reproduction.ipynb #bc6be35b
-def shortened(recipe, share:float=.2): # of the iterations of the autoencoder
-    "The recipe with a shorter autoencoder training, its schedule of rates shortened alike"
-    def cut(s):
-        return replace(s, n_iter=max(1, round(share*s.n_iter)), lr_step=round(share*s.lr_step),
-                       ramp=round(share*s.ramp))
+def shortened(recipe):
+    "The recipe with a fifth of the autoencoder's training, its schedule of rates shortened alike"
+    def cut(s): return replace(s, n_iter=s.n_iter//5, lr_step=s.lr_step//5, ramp=s.ramp//5)
     return replace(recipe, pretrain=cut(recipe.pretrain), finetune=cut(recipe.finetune))
 
 def details(lab:Lab):
     "What the paper leaves open, undone one at a time"
     if lab.recipe.name != 'authors':
-        raise DecError(f"details undo what the recipe 'authors' does, one thing at a time; the "
-                       f"recipe {lab.recipe.name!r} does other things, so run it with --recipe "
-                       f"authors")
+        raise DecError("details undo what the recipe 'authors' does, one thing at a time; run "
+                       "them with --recipe authors")
     base = shortened(lab.recipe)
     for change, turn in ({'': replace} | KL_CHANGES | AE_CHANGES).items():
         changed, params = turn(base), dict(change=change, length=.2)
@@ -77,47 +74,43 @@ def details(lab:Lab):
 @dataclass(frozen=True)
 class Item:
     "An experiment as a command: what it runs, its table and its figure"
-    experiment:str # of its records
     runs:Callable # Lab -> Runs
     rows:Callable # records -> rows to print
     draw:Callable|None=None # records -> figure
     picture:Callable|None=None # Lab -> figure, where it needs the run and not its records
+    experiment:str|None=None # of its records; None: called like the item
 
-by_data = partial(pivot, rows='method', columns='dataset', column_name='{}')
+def _variants(variants): return Item(partial(variant_runs, variants), variant_rows, show_forest)
+
+by_data = partial(pivot, rows='method', columns='dataset')
 EXPERIMENTS = dict(
-    table2=Item('fig2', tables.table2, partial(side_by_side, printed=PAPER['table2'])),
-    table3=Item('table3', tables.table3, partial(side_by_side, printed=PAPER['table3'])),
-    table4=Item('table4', tables.table4, tables.by_r_min),
-    fig2=Item('fig2', tables.table2, partial(side_by_side, printed=PAPER['table2']),
-              tables.show_settings),
-    fig3=Item('fig3', figures.fig3, figures.fig3_rows, picture=figures.show_fig3),
-    fig4=Item('fig4', figures.fig4, figures.fig4_rows, picture=figures.show_fig4),
-    fig5=Item('fig5', figures.fig5, figures.fig5_rows, picture=figures.show_fig5),
-    fig6=Item('fig6', figures.fig6, figures.fig6_rows, figures.show_fig6),
-    fewer=Item('fewer', partial(tables.table4, values=R_MIN[:1], even=True), by_data, show_forest),
-    overfit=Item('overfit', figures.overfit, figures.overfit_rows),
-    graphs=Item('graphs', tables.graphs, tables.by_points),
-    details=Item('details', details, partial(pivot, rows='change', columns='method',
-                                             column_name='{}')),
-    precision=Item('precision', tables.precision_runs, tables.precision_rows),
-    ablations=Item('ablations', partial(variant_runs, ablations.ABLATIONS), variant_rows,
-                   show_forest),
-    widths=Item('widths', partial(variant_runs, ablations.WIDTHS), by_data),
-    starts=Item('starts', partial(variant_runs, ablations.STARTS), variant_rows, show_forest),
-    mistakes=Item('mistakes', partial(variant_runs, MISTAKES), variant_rows, show_forest),
-    combining=Item('combining', combining.combining,
-                   partial(pivot, rows='plan', columns='alpha', column_name='α = {:g}'),
-                   combining.show_plans),
-    family=Item('family', compare.family, by_data, show_forest),
-    jitter=Item('jitter', compare.jitter,
-                partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
-                        column_name='{} autoencoder')),
-    sizes=Item('sizes', compare.sizes, by_data, show_forest),
-    neighbours=Item('neighbours', partial(variant_runs, compare.NEIGHBOURS), variant_rows,
-                    show_forest),
-    rivals=Item('rivals', rivals.rivals, by_data, show_forest))
+    table2=Item(tables.table2, partial(side_by_side, printed=PAPER['table2']), experiment='fig2'),
+    table3=Item(tables.table3, partial(side_by_side, printed=PAPER['table3'])),
+    table4=Item(tables.table4, tables.by_r_min),
+    fig2=Item(tables.table2, partial(side_by_side, printed=PAPER['table2']), tables.show_settings),
+    fig3=Item(figures.fig3, figures.fig3_rows, picture=figures.show_fig3),
+    fig4=Item(figures.fig4, figures.fig4_rows, picture=figures.show_fig4),
+    fig5=Item(figures.fig5, figures.fig5_rows, picture=figures.show_fig5),
+    fig6=Item(figures.fig6, figures.fig6_rows, figures.show_fig6),
+    fewer=Item(partial(tables.table4, values=R_MIN[:1], even=True), by_data, show_forest),
+    overfit=Item(figures.overfit, figures.overfit_rows),
+    graphs=Item(tables.graphs, tables.by_points),
+    details=Item(details, partial(pivot, rows='change', columns='method')),
+    precision=Item(tables.precision_runs, tables.precision_rows),
+    ablations=_variants(ablations.ABLATIONS),
+    widths=Item(partial(variant_runs, ablations.WIDTHS), by_data),
+    starts=_variants(ablations.STARTS),
+    mistakes=_variants(MISTAKES),
+    combining=Item(combining.combining, partial(pivot, rows='plan', columns='alpha',
+                                                column_name='α = {}'), combining.show_plans),
+    family=Item(compare.family, by_data, show_forest),
+    jitter=Item(compare.jitter, partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
+                                        column_name='{} autoencoder')),
+    sizes=Item(compare.sizes, by_data, show_forest),
+    neighbours=_variants(compare.NEIGHBOURS),
+    rivals=Item(rivals.rivals, by_data, show_forest))
 
-# %% ../../nbs/13_reproduction.ipynb #d1d6dc22
+# %% ../../nbs/13_reproduction.ipynb #459ebf70
 WORK = 'dec_runs/shared'                               # for checkpoints, below the folder one is in
 
 # for names of files: records of other data, or of short runs, are never taken for the full ones
@@ -125,18 +118,15 @@ def _mark(ds, quick):
     mark = '' if ds.name in _LOADERS else f'-{job_key(points=ds.x, y=ds.y)[:8]}'
     return mark + '-quick' if quick else mark
 
-# %% ../../nbs/13_reproduction.ipynb #459ebf70
 def reproduce(
     what:str, # a name in EXPERIMENTS
     ds:Dataset, # with classes
     seeds=(0, 1, 2),
     recipe:str='fast', # of DEC and its autoencoder
-    # for records; None: dec_runs/quick, or dec_runs/results, which begins with the package's own
-    folder=None,
+    folder=None, # for records; None: dec_runs/results, which begins with the package's own
     work=WORK, # folder for checkpoints
     quick:bool=False, # a few settings, and short training: to see it work
     command:str|None=None, # for the records
-    say:Callable=noop, # what to call with the line of each cell before it is run
     only:str='', # run only cells whose lines have all of this, like 'DEC, seed 1'
 )->list: # the records of the experiment, of this recipe
     "Run what is missing of a table or figure, and return all of it"
@@ -144,18 +134,16 @@ def reproduce(
         raise DecError(f"{what!r} cannot be reproduced; known are {', '.join(EXPERIMENTS)}")
     if ds.n_classes is None:
         raise DecError(f"{ds.name} has no classes to compare with; choose a labelled data set")
-    get_recipe(recipe)
-    shipped = None if folder or quick else resources.files('dec_tutorial')/'results'
-    folder = folder or ('dec_runs/quick' if quick else 'dec_runs/results')
-    item, work = EXPERIMENTS[what], _out_folder(work)
-    cells = Cells(item.experiment, ds, _user_path(folder), command, mark=_mark(ds, quick), say=say,
-                  begin=shipped, only=only)
-    run_all(cells, item.runs, recipe, seeds, work=work, quick=quick)
+    item, recipe = EXPERIMENTS[what], get_recipe(recipe)
+    cells = Cells(item.experiment or what, ds, folder or 'dec_runs/results', command, only=only,
+                  mark=_mark(ds, quick),
+                  begin=None if folder else resources.files('dec_tutorial')/'results')
+    run_all(cells, item.runs, recipe, seeds, work=_out_folder(work), quick=quick)
     if not any(cells.known.values()):
         near = get_close_matches(only, cells.known, 1, 0)[0]
         raise DecError(f"{what} has no cell with {only!r} among the seeds "
                        f"{', '.join(map(str, seeds))}; the nearest is {near!r}")
-    return of_recipe(cells.records, recipe)
+    return of_recipe(cells.records, recipe.name)
 
 # %% ../../nbs/13_reproduction.ipynb #a012d92f
 @_command
@@ -172,33 +160,27 @@ def dec_reproduce(
               'commas between; then draw no figure', str)='',
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
-    numbers = [int(s) if s.strip().isdecimal() else 2**32 for s in str(seeds).split(',')]
-    if max(numbers) >= 2**32:
-        raise DecError(f"seeds must be whole numbers below 2**32 with commas between, like 0,1,2, "
-                       f"not {seeds!r}")
-    for name in str(data).split(','):
+    check('seeds', seeds, re.fullmatch(r'\d{1,9}(, *\d{1,9})*', seeds),
+          'whole numbers with commas between, like 0,1,2')
+    numbers = [int(s) for s in seeds.split(',')]
+    for name in data.split(','):
         words = ['dec_reproduce', what, '--data', name, '--seeds', seeds, '--recipe', recipe]
         if quick: words.append('--quick')
         if only: words += ['--only', only]
-        def say(cell): print(f'{name}: {cell}', file=sys.stderr)
         ds = load_data(name)
         records = reproduce(what, ds, numbers, recipe, folder=out, quick=quick,
-                            command=shlex.join(map(str, words)), say=say, only=only)
-        print(f"\n{ds}\n\n{text_table(EXPERIMENTS[what].rows(records))}")
+                            command=shlex.join(words), only=only)
+        item = EXPERIMENTS[what]
+        print(f"\n{ds}\n\n{text_table(item.rows(records))}")
         if quick:
             print(f"\n--quick trains for {QUICK['ae_iter']} batches, where a whole run takes "
                   f"thousands: it shows that all of this works, not how well")
-        if not only:
-            path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
-            lab = Lab(ds, get_recipe(recipe), numbers[0], WORK, quick=quick)
-            _draw(EXPERIMENTS[what], records, lab, path)
-
-# %% ../../nbs/13_reproduction.ipynb #a012d930
-def _draw(item, records, lab, path):
-    if not (item.draw or item.picture): return
-    with plt.rc_context(), atomic_path(path) as tmp:
-        set_theme()
-        fig = item.draw(records) if item.draw else item.picture(lab)
-        fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
-    plt.close(fig)
-    print(f"\nfigure: {path}")
+        if only or not (item.draw or item.picture): continue
+        path = Path(out or 'dec_runs')/f'{what}-{ds.name}-{recipe}{_mark(ds, quick)}.png'
+        lab = Lab(ds, get_recipe(recipe), numbers[0], WORK, quick=quick)
+        with plt.rc_context(), atomic_path(path) as tmp:
+            set_theme()
+            fig = item.draw(records) if item.draw else item.picture(lab)
+            fig.savefig(tmp, format='png', dpi=100, bbox_inches='tight')
+        plt.close(fig)
+        print(f"\nfigure: {path}")

@@ -8,7 +8,6 @@ __all__ = ['RIVALS', 'mixture', 'spectral', 'hdbscan', 'placed_anew', 'umap_kmea
 # %% ../../nbs/27_rivals.ipynb #rvl00007
 import time, warnings
 from functools import partial
-from importlib.util import find_spec
 from scipy import sparse
 from sklearn.cluster import HDBSCAN, KMeans, SpectralClustering
 from sklearn.mixture import GaussianMixture
@@ -35,9 +34,9 @@ def hdbscan(x, k:int, seed:int):
 # %% ../../nbs/27_rivals.ipynb #rvl00017
 def placed_anew(x, seed:int, neighbours:int=15, dims:int=2): # -> (n, dims)
     "Points after UMAP, with nothing between those of one group"
-    if find_spec('umap') is None:
-        raise DecError("UMAP is not installed; pip install 'dec-tutorial[rivals]' brings it")
-    from umap import UMAP
+    try: from umap import UMAP
+    except ImportError as e:
+        raise DecError("UMAP is not installed; pip install 'dec-tutorial[rivals]' brings it") from e
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')                              # a seed costs it its threads
         return UMAP(neighbours, dims, min_dist=0., random_state=seed).fit_transform(x)
@@ -68,8 +67,7 @@ def _n2d(lab):
 def rivals(lab:Lab):
     "k-means, the rivals on the points, N2D on codes, and DEC without and with neighbours"
     ds, x = lab.ds, scaled(lab.ds)
-    k_means = KMeans(ds.n_classes, n_init=20, random_state=lab.seed).fit_predict
-    yield Run('k-means', partial(k_means, x), seed=lab.seed, ds=ds)
+    yield lab.kmeans(x)
     for name, rival in RIVALS.items():
         if name == 'mixture' and sparse.issparse(x): continue          # it takes no sparse points
         yield Run(name, partial(rival, x, ds.n_classes, lab.seed), seed=lab.seed, ds=ds)

@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'LAMBDAS', 'MOST', 'QUICK', 'POINTS', 'FROZEN', 'R_MIN', 'fixed_setting', 'sample', 'Run', 'outcome', 'Cells', 'Lab', 'run_all', 'Graph', 'scaled', 'graphs', 'trained_apart', 'add_beginning', 'shared_start', 'kl_phase', 'dec_runs', 'imbalanced', 'table4', 'table2', 'table3', 'of_recipe', 'as_table', 'pivot', 'side_by_side', 'by_r_min', 'seeds_and_mean', 'by_points', 'show_settings', 'precision_runs', 'precision_rows']
 
 # %% ../../nbs/11_tables.ipynb #403febfa
-import copy, tempfile, time
+import copy, sys, tempfile, time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -14,7 +14,6 @@ from itertools import product
 from operator import itemgetter
 from pathlib import Path
 import numpy as np, pandas as pd, matplotlib.pyplot as plt
-from fastcore.basics import noop
 from filelock import FileLock
 from scipy import sparse
 from sklearn.cluster import KMeans
@@ -22,6 +21,7 @@ from .. import __version__
 from ..data import Dataset, scale_factor
 from ..checkpoint import Checkpoint, job_key
 from ..inside.machine import _out_folder, device_of, precision_used
+from ..inside.reading import _user_path
 from ..dec import DEC
 from ..methods import METHODS, RECIPES, Recipe, get_method, get_recipe
 from ..evaluation import cluster_accuracy
@@ -51,10 +51,10 @@ LAMBDAS = tuple(10*2**i for i in range(9))
 def fixed_setting(method:str, dataset:str)->dict: # a row of PAPER; {}: it has none
     "The one setting of a method that is fixed before the run"
     r = RECIPES['authors']
-    interval = r.update_interval_text if dataset.startswith('rcv1') else r.update_interval
-    known = {'SEC': dict(mu=1.), 'LDMGI': dict(lam=1.), 'DEC': dict(update_interval=interval),
-             'DEC w/o backprop': dict(update_interval=interval),
-             'DEC w/o backprop, not stopped': dict(update_interval=interval, tol=0.)}
+    dec = dict(update_interval=r.update_interval_text if dataset.startswith('rcv1')
+               else r.update_interval)
+    known = {'SEC': dict(mu=1.), 'LDMGI': dict(lam=1.), 'DEC': dec, 'DEC w/o backprop': dec,
+             'DEC w/o backprop, not stopped': dec | dict(tol=0.)}
     return known.get(method.removeprefix('AE+'), {})
 
 # %% ../../nbs/11_tables.ipynb #2bb784e8
@@ -76,53 +76,46 @@ class Run:
     recipe:str|None=None # of its autoencoder; None: it has none
     ds:Dataset|None=None # the sample that it is run on; None: the whole data set
     def __str__(self): # the cell in words
-        shown = ('none' if v in ('', None) else v for v in self.params.values())
-        params = [f'{name}={v}' for name, v in zip(self.params, shown)]
+        params = [f"{name}={'none' if v == '' else v}" for name, v in self.params.items()]
         return ', '.join([self.method, self.recipe or 'no recipe', f'seed {self.seed}', *params])
 
 def outcome(dec:DEC, **measured)->tuple: # fitted, or its autoencoder is; more numbers to record
     "The clusters, at first those of k-means on the codes, and how they were made"
-    fitted = hasattr(dec, 'layer_')
-    device = device_of(dec.layer_ if fitted else dec.autoencoder_, 'cpu')
+    device = device_of(dec.autoencoder_, 'cpu')
     fields = dict(reconstruction=dec.reconstruction_, device=device.type,
                   precision=precision_used(dec.precision, device),
                   seconds=round(sum(dec.seconds_.values()), 1), measured=measured)
-    if not fitted: return dec.kmeans_labels_, fields
+    if not hasattr(dec, 'labels_'): return dec.kmeans_labels_, fields
     return dec.labels_, fields | dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_)
 
-# %% ../../nbs/11_tables.ipynb #428f506a
 def _words(line): return {w.strip().lower() for w in line.split(',')} - {''}
 
+@dataclass
 class Cells:
     "The finished cells of one experiment on one data set"
-    def __init__(self,
-        experiment:str, # fig2, table3, …
-        ds:Dataset, # with classes
-        folder, # the file {experiment}_{dataset}.json lies in here
-        command:str|None=None, # that makes them, for the records
-        mark:str='', # for the end of the file's name
-        say:Callable=noop, # what to call with the line of each cell before it is run
-        begin=None, # a folder whose records it starts with, as long as it has no file of its own
-        only:str='', # run only cells whose line has all of this, parts with commas between
-    ):
-        self.experiment, self.ds, self.command, self.say = experiment, ds, command, say
-        self.only, self.known = _words(only), {}                     # line -> is it to be run?
-        self.path = Path(folder)/f'{experiment}_{ds.name}{mark}.json'
-        self.begin = begin and begin/self.path.name
-        self.records = self._read()
+    experiment:str # fig2, table3, …
+    ds:Dataset # with classes
+    folder:str|Path # the file {experiment}_{dataset}.json lies in here
+    command:str|None=None # that makes them, for the records; it tells which cell it runs
+    mark:str='' # for the end of the file's name
+    begin:Path|None=None # a folder whose records it starts with, until it has a file of its own
+    only:str='' # run only cells whose line has all of this, parts with commas between
+    def __post_init__(self):
+        self.path = _user_path(self.folder)/f'{self.experiment}_{self.ds.name}{self.mark}.json'
+        self.records, self.known = self._read(), {}                    # line -> is it to be run?
     def _read(self):
-        there = next((f for f in (self.path, self.begin) if f and f.is_file()), None)
-        return read_records(there) if there else []
+        path = self.path
+        if self.begin and not path.is_file(): path = self.begin/path.name
+        return read_records(path) if path.is_file() else []
     def missing(self, run): # wanted, and not there?
-        self.known[str(run)] = wanted = self.only <= _words(str(run))
-        cell = run.method, run.recipe, run.seed, run.params
-        return wanted and all((r['method'], r['recipe'], r['seed'], r['params']) != cell
-                              for r in self.records)
+        self.known[str(run)] = wanted = _words(self.only) <= _words(str(run))
+        cell = dict(method=run.method, recipe=run.recipe, seed=run.seed, params=run.params)
+        return wanted and not any(cell.items() <= r.items() for r in self.records)
     def add(self, run:Run):
         "Run a cell unless it is there, or not wanted"
         if not self.missing(run): return
         _out_folder(self.path.parent)                  # can it be written? Said before the work
-        self.say(str(run))
+        if self.command: print(f'{self.ds.name}: {run}', file=sys.stderr)
         record, name = self._record(run), job_key(path=str(self.path.resolve()))
         # one process writes at a time; its lock lies where nobody looks for results
         with FileLock(Path(tempfile.gettempdir())/f'dec_tutorial-{name}.lock'):
@@ -135,12 +128,12 @@ class Cells:
         if isinstance(found, DEC): found = outcome(found)
         labels, fields = found if isinstance(found, tuple) else (found, {})
         seconds = round(time.perf_counter() - start, 1)
+        fields = dict(seconds=seconds, recipe=run.recipe, seed=run.seed, params=run.params,
+                      command=self.command) | fields
         measured = fields.pop('measured', {})
         if len(labels) == self.ds.n > MOST:
             pick = sample(ds.n)
             measured['acc_sample'] = cluster_accuracy(ds.y[pick], labels[pick])
-        fields = dict(seconds=seconds, recipe=run.recipe, seed=run.seed, params=run.params,
-                      command=self.command) | fields
         record = make_record(self.experiment, ds.name, n=len(labels), method=run.method, y=ds.y,
                              labels=labels, **fields)
         return record | dict(measured=measured) if measured else record
@@ -161,10 +154,16 @@ class Lab:
     def run(self, method, fit, params=None):
         "A cell of this recipe, this seed and these points"
         return Run(method, fit, params or {}, seed=self.seed, recipe=self.recipe.name, ds=self.ds)
+    def kmeans(self, x, params=None): # x: the points as it sees them
+        "A cell of k-means, which has no recipe"
+        km = KMeans(self.ds.n_classes, n_init=20, random_state=self.seed)
+        return Run('k-means', partial(km.fit_predict, x), params or {}, seed=self.seed, ds=self.ds)
     def start(self, **change): # arguments of DEC
         "What `shared_start` returns"
-        how = dict(recipe=self.recipe) | (QUICK if self.quick else {}) | self.how | change
-        return shared_start(self.ds, seed=self.seed, work=self.work, **how)
+        return shared_start(**self._start(change))
+    def _start(self, change):
+        how = (QUICK | self.how) if self.quick else self.how
+        return dict(ds=self.ds, recipe=self.recipe, seed=self.seed, work=self.work) | how | change
     def autoencoder(self, **change):
         "A DEC after fit_autoencoder"
         return self.start(**change)[0]
@@ -174,10 +173,8 @@ class Lab:
         return kl_phase(begun, ck, self.ds.x, **change)
     def clear(self, **change): # arguments of `start`
         "Delete a shared start that nobody else will ask for"
-        how = (QUICK if self.quick else {}) | self.how | change
-        _shared_checkpoint(self.ds, self.recipe, self.seed, self.work, **how).clear()
+        _shared_checkpoint(**self._start(change)).clear()
 
-# %% ../../nbs/11_tables.ipynb #17ea9968
 def run_all(
     cells:Cells, # where they go
     experiment:Callable, # Lab -> Runs, which differ in method or params
@@ -199,13 +196,13 @@ class Graph:
         self.pick = sample(ds.n) if pick is None else pick
         self.ds = replace(ds, x=ds.x[self.pick], y=ds.y[self.pick])
     @cached_property
-    def x(self): return self.points()[self.pick]
-    @cached_property
-    def near(self): return neighbours(self.x, 5)                 # both take what they need of it
+    def seen(self): # the points, and of their neighbours as many as either method takes
+        x = self.points()[self.pick]
+        return x, neighbours(x, 5)
     def _embed(self, cls, value): # eigenvectors, and the seconds they took
-        est, near = cls(self.k, random_state=0).set_params(**{cls._param: value}), self.near
+        est, seen = cls(self.k, random_state=0, **{cls._param: value}), self.seen
         start = time.perf_counter()
-        return est.embed(self.x, near), time.perf_counter() - start
+        return est.embed(*seen), time.perf_counter() - start
     def labels(self, cls, value, seed):
         F, seconds = self.embed(cls, value)
         start = time.perf_counter()
@@ -256,7 +253,6 @@ def add_beginning(dec:DEC, first:DEC): # first: of trained_apart
     dec.history_ = first.history_ | dec.history_
     dec.seconds_['autoencoder'] = first.seconds_['autoencoder']
 
-# %% ../../nbs/11_tables.ipynb #5e928a71
 def _shared_checkpoint(ds, recipe, seed, work, method='DEC', **change):
     m = get_method(method)
     key = job_key(points=ds.x, more=ds.more, recipe=recipe, k=ds.n_classes, rows=ds.n_train,
@@ -288,10 +284,10 @@ def kl_phase(
     "DEC from a shared start, with some argument changed"
     key = job_key(points=x[:1], name=name, **change)
     own = Checkpoint(ck.path.with_name(f'{ck.path.stem}-{key}.pt'), check=False)
-    start = get_method(change.get('method', begun.method)).start
-    anew = {'n_clusters', 'n_init', 'autoencoder', 'random_state'} & set(change)
     if not own.done:
         own.done.update(ck.done)
+        start = get_method(change.get('method', begun.method)).start
+        anew = {'n_clusters', 'n_init', 'autoencoder', 'random_state'} & set(change)
         if anew or start != begun.method_.start: own.done.pop('k-means on the codes')
     dec = DEC(**begun.get_params() | change | dict(checkpoint=own)).fit(x)
     if 'autoencoder' not in change:
@@ -302,12 +298,11 @@ def kl_phase(
 # %% ../../nbs/11_tables.ipynb #56f5a143
 FROZEN = replace(METHODS['DEC'], name='DEC w/o backprop', train_encoder=False)
 
-def dec_runs(lab:Lab):
+def dec_runs(lab:Lab, values=LAMBDAS): # values: of λ
     "The KL phase at all its settings, from one start"
     longer = 'DEC w/o backprop, not stopped'
-    lambdas = (160, 320) if lab.quick else LAMBDAS
     cells = [(method.name, method, dict(update_interval=v))
-             for method in (FROZEN, METHODS['DEC']) for v in lambdas]
+             for method in (FROZEN, METHODS['DEC']) for v in ((160, 320) if lab.quick else values)]
     for name, method, setting in [*cells, (longer, FROZEN, fixed_setting(longer, lab.ds.name))]:
         yield lab.run(name, partial(lab.dec, method=method, **setting), setting)
 
@@ -327,9 +322,8 @@ def imbalanced(
 def table4(lab:Lab, values=R_MIN, even:bool=False): # see imbalanced
     "k-means, AE + k-means and DEC on thinned-out samples"
     for r in values[::2] if lab.quick else values:
-        params, ds = dict(r_min=r), imbalanced(lab.ds, r, lab.seed, even)
-        part, km = replace(lab, ds=ds), KMeans(ds.n_classes, n_init=20, random_state=lab.seed)
-        yield Run('k-means', partial(km.fit_predict, ds.x), params, lab.seed, ds=ds)
+        params, part = dict(r_min=r), replace(lab, ds=imbalanced(lab.ds, r, lab.seed, even))
+        yield part.kmeans(part.ds.x, params)
         yield part.run('AE+k-means', part.autoencoder, params)
         yield part.run('DEC', part.dec, params)
         part.clear()
@@ -338,10 +332,7 @@ def table4(lab:Lab, values=R_MIN, even:bool=False): # see imbalanced
 def table2(lab:Lab):
     "Every method of Table 2 at all its settings, which is Figure 2, too"
     x = scaled(lab.ds)
-    def kmeans(seed):
-        km = KMeans(lab.ds.n_classes, n_init=20, random_state=seed).fit(x)
-        return km.labels_, dict(iterations=int(km.n_iter_))
-    for s in range(2 if lab.quick else 9): yield Run('k-means', partial(kmeans, s), seed=s)
+    for s in range(2 if lab.quick else 9): yield replace(lab, seed=s).kmeans(x)
     graph = lab.common.setdefault('graph', Graph(partial(scaled, lab.ds), lab.ds))
     yield from graph.runs(lab.seed, (1., 100.) if lab.quick else SWEEP)
     yield from dec_runs(lab)
@@ -364,7 +355,7 @@ def as_table(records:list)->pd.DataFrame: # a row a record
 
 def pivot(
     records:list, rows, columns, # a field each, for the rows perhaps several
-    column_name:str='{:g}', # for a number of `columns`
+    column_name:str='{}', # for a value of `columns`
     score:str='acc', # what the cells are of
     cell:Callable=mean_sd, # numbers of all seeds -> what stands in a cell
 )->list: # dictionaries
@@ -382,13 +373,12 @@ def side_by_side(
     all_runs['fixed'] = [r['params'] == fixed_setting(r['method'], dataset) for r in records]
     for method in [m for m in printed if m in set(all_runs.method)]:
         runs = all_runs[all_runs.method == method]
-        of, best = runs.groupby('seed').size(), runs.groupby('seed').acc.max()
-        if of.max() == 1 and len(runs) == len(SWEEP): # nine runs are nine tries, too
-            of, best = np.array([len(runs)]), [best.max()]
-        fixed, few, most = runs[runs.fixed], of.min(), of.max()
+        best, of = runs.groupby('seed').acc.max(), int(runs.seed.value_counts().max())
+        if len(best) == len(runs) == len(SWEEP): # nine runs are nine tries, too
+            best, of = [best.max()], len(runs)
+        fixed = runs[runs.fixed]
         row = dict(method=method, paper=printed[method].get(dataset, '–'),
-                   best=mean_sd(best) if most > 1 else '–',
-                   of=int(most) if few == most else f'{few} to {most}', fixed=mean_sd(fixed.acc))
+                   best=mean_sd(best) if of > 1 else '–', of=of, fixed=mean_sd(fixed.acc))
         if 'acc_sample' in runs:
             row['10 000 points'] = mean_sd(fixed.acc_sample.fillna(fixed.acc))
         rows.append(row | dict(seeds=runs.seed.nunique()))
@@ -410,33 +400,29 @@ def seeds_and_mean(ax, x, y, **style): # a number each for every run; color, lab
     ax.plot(x, y, '.', color=style['color'], alpha=.6)
     ax.plot(mean.index, mean, **style)
 
-# %% ../../nbs/11_tables.ipynb #ad3339dc
 def _with_setting(records): # the method as 'SEC, μ = 1'
-    at = {SWEEP[0]: '10⁻⁸', 1.: '1'}
-    return [r | dict(method=f"{r['method']}, μ = {at[r['params']['mu']]}" if r['method'] == 'SEC'
-                     else f"{r['method']}, λ = {at[r['params']['lam']]}") for r in records]
+    setting = dict(mu={1e-8: ', μ = 10⁻⁸', 1.: ', μ = 1'}, lam={1e-8: ', λ = 10⁻⁸', 1.: ', λ = 1'})
+    return [r | dict(method=r['method'] + setting[name][v])
+            for r in records for name, v in r['params'].items() if name in setting]
 
 def by_points(records:list)->list: # of graphs; a row for each method and value of its parameter
     "ACC for each number of points"
-    rising = sorted(_with_setting(records), key=itemgetter('n'))
-    return pivot(rising, 'method', 'n', column_name='{}')
+    return pivot(sorted(_with_setting(records), key=itemgetter('n')), 'method', 'n')
 
 # %% ../../nbs/11_tables.ipynb #30700ded
 def show_settings(records:list): # of fig2, of one recipe
     """ACC of every method at each of its settings (paper: figure 2)
 
-    The mean over the seeds that were run at all of them; of k-means, which has none, a dot for
-    each seed, left."""
-    runs, lines = as_table(records), {}
+    The mean over the seeds; of k-means, which has no setting, a dot for each seed, left."""
+    runs = as_table(records)
     runs['setting'] = [next(iter(r['params'].values()), r['seed']) for r in records]
-    for method in PAPER['table2']:
-        table = 100*runs[runs.method == method].pivot_table('acc', 'seed', 'setting')
-        lines[method] = table.mean() if method == 'k-means' else table.dropna().mean()
+    means = 100*runs.groupby(['method', 'setting']).acc.mean()
+    lines = {m: means[m] for m in PAPER['table2'] if m in means}
     lines['DEC in the paper'] = pd.Series(PAPER['fig2'].get(records[0]['dataset'], ()))
     styles = {'k-means': dict(marker='o', ls=''), 'DEC in the paper': dict(color='.6', ls='--')}
     fig, ax = plt.subplots(figsize=(7, 3))
     for name, acc in lines.items():
-        if len(acc.dropna()) < 2: continue
+        if len(acc) < 2: continue
         first, seeds = (0, f', {len(acc)} seeds') if name == 'k-means' else (1, '')
         ax.plot([i*first for i in range(1, len(acc) + 1)], acc, ms=4,
                 label=f'{name}{seeds} (spread {acc.max() - acc.min():.1f})',
