@@ -152,12 +152,9 @@ def dec_reproduce(
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
     recipe:_arg('fast, paper or authors', str)='fast',
-    quick:_arg('a few settings and short training: to see it work, not for its numbers',
-               bool)=False,
-    out:_arg('folder for records and figures; default: dec_runs, where records begin with those '
-             'that ship with the package', str)=None,
-    only:_arg('run only the cells whose lines, as printed when they begin, have these words, with '
-              'commas between; then draw no figure', str)='',
+    quick:_arg('a few settings and short training: to see it work', bool)=False,
+    out:_arg('folder for records and figures; default: dec_runs and the shipped records', str)=None,
+    only:_arg('only cells whose lines have these words, with commas between; no figure', str)='',
 ):
     "Run what is missing of a table or figure of the paper; print it beside the paper's numbers"
     check('seeds', seeds, re.fullmatch(r'\d{1,9}(, *\d{1,9})*', seeds),
