@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = ['PLAIN', 'START', 'PARTS', 'TARGET', 'KERNEL', 'WIDTHS', 'RULE', 'ABLATIONS', 'STARTS', 'Variant', 'run_variant',
            'variant_runs', 'untrained', 'widened', 'random_start', 'minibatch_start', 'whole_times', 'layers_first',
-           'tenth', 'keep_reconstruction', 'FrozenCodes', 'power_target', 'batch_target_loss', 'every_batch',
-           'every_epoch', 'code_of', 'input_times', 'start_pull', 'longer', 'by_hand', 'Lloyd', 'against',
-           'variant_rows', 'show_forest', 'gmm_start', 'normalised_cut', 'graph_start', 'strays']
+           'FrozenCodes', 'power_target', 'batch_target_loss', 'every_batch', 'every_epoch', 'code_of', 'input_times',
+           'start_pull', 'longer', 'by_hand', 'Lloyd', 'against', 'variant_rows', 'show_forest', 'gmm_start',
+           'normalised_cut', 'graph_start', 'strays']
 
 # %% ../../nbs/14_ablations.ipynb #3177adca
-import math
 from copy import deepcopy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,16 +20,18 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestCentroid
 from sklearn.preprocessing import normalize
 from .baselines import neighbour_graph, neighbours
 from ..training import Callback, Diverged, Rows, apply_chunked
-from ..sae import AutoEncoder, reconstruction_loss
+from ..sae import AutoEncoder
 from ..soft_assignment import soft_assign
 from ..target_distribution import one_hot_target, target_distribution
 from ..dec import DEC
 from ..methods import METHODS, Method
 from ..kl import dec_loss, kl_gradients, kl_loss
 from ..evaluation import cluster_accuracy
+from ..family.losses import Weighted, kept
 from ..practice.seeing import _panels
 from ..records import mean_sd
 from .tables import Lab, as_table, kl_phase, outcome
@@ -44,17 +45,15 @@ class Variant:
     group:str # what kind of thing
     name:str
     method:Method = PLAIN
-    change:dict = field(default_factory=dict) # other arguments of DEC
+    change:dict|Callable = field(default_factory=dict) # arguments of DEC, or (begun, x) -> them
     recipe:Callable|None = None # recipe -> recipe, if the variant needs an autoencoder of its own
-    prepare:Callable|None = None # (DEC after fit_autoencoder, points) -> more arguments of DEC
     labels:Callable|None = None # (dec, data set) -> final clusters, if not those of the largest q
-    reported:Callable|None = None # (dec, data set) -> what is called accuracy, if not ACC (page 15)
-    measured:Callable|None = None # dec -> a dictionary of more numbers for the record
+    measured:Callable|None = None # (dec, data set) -> a dictionary of more numbers for the record
 
 def run_variant(v:Variant, x, begun, ck, **more)->DEC: # more: arguments of DEC
     "The KL phase of a variant, from a shared start"
-    made = v.prepare(begun, x) if v.prepare else {}
-    return kl_phase(begun, ck, x, v.name, **dict(method=v.method) | v.change | made | more)
+    change = v.change(begun, x) if callable(v.change) else v.change
+    return kl_phase(begun, ck, x, v.name, **dict(method=v.method) | change | more)
 
 # %% ../../nbs/14_ablations.ipynb #700ca4f4
 def variant_runs(variants, lab:Lab):
@@ -68,8 +67,7 @@ def _fit_variant(v, lab):
     except Diverged:                                         # no network: all points in one cluster
         return np.zeros(lab.ds.n, int), dict(stop_reason='diverged', measured=dict(group=v.group))
     measured = dict(group=v.group, start_acc=cluster_accuracy(lab.ds.y, dec.kmeans_labels_))
-    if v.reported: measured['reported'] = float(v.reported(dec, lab.ds))
-    if v.measured: measured |= v.measured(dec)
+    if v.measured: measured |= v.measured(dec, lab.ds)
     labels, fields = outcome(dec, **measured)
     return v.labels(dec, lab.ds) if v.labels else labels, fields
 
@@ -98,8 +96,8 @@ def minibatch_start(z, k, n_init, seed):
                 labels=torch.from_numpy(km.labels_).long())
 
 def _as_long(stage, c): # c times as many mini-batches
-    return replace(stage, n_iter=max(1, round(c*stage.n_iter)),
-                   epochs=stage.epochs and c*stage.epochs, min_iter=round(c*stage.min_iter))
+    return replace(stage, n_iter=round(c*stage.n_iter), epochs=stage.epochs and c*stage.epochs,
+                   min_iter=round(c*stage.min_iter))
 
 def whole_times(c, recipe):
     "The whole autoencoder, trained c times as long"
@@ -113,9 +111,9 @@ def layers_first(noise, c, recipe):
 # %% ../../nbs/14_ablations.ipynb #1ac36131
 START = (
     Variant('start', 'DEC'),
-    Variant('start', 'no autoencoder, N(0, 0.01²)', prepare=partial(untrained, 'normal')),
-    Variant('start', 'no autoencoder, uniform', prepare=partial(untrained, 'uniform')),
-    Variant('start', 'no autoencoder, codes widened', prepare=widened),
+    Variant('start', 'no autoencoder, N(0, 0.01²)', change=partial(untrained, 'normal')),
+    Variant('start', 'no autoencoder, uniform', change=partial(untrained, 'uniform')),
+    Variant('start', 'no autoencoder, codes widened', change=widened),
     Variant('start', 'autoencoder a quarter as long', recipe=partial(whole_times, .25)),
     Variant('start', 'autoencoder half as long', recipe=partial(whole_times, .5)),
     Variant('start', 'autoencoder twice as long', recipe=partial(whole_times, 2)),
@@ -129,14 +127,6 @@ START = (
     Variant('start', 'mini-batch k-means', replace(PLAIN, start=minibatch_start)))
 
 # %% ../../nbs/14_ablations.ipynb #9b9c5126
-def tenth(batch):
-    "A tenth of KL(P‖Q)"
-    return .1*dec_loss(batch)
-
-def keep_reconstruction(batch):
-    "Reconstruction error plus a tenth of KL(P‖Q): a first look at IDEC"
-    return reconstruction_loss(batch.x, batch.x_hat) + tenth(batch)
-
 class FrozenCodes(Callback):
     "Neither encoder nor centroids: stop before the first batch"
     def __init__(self, dec, x): pass
@@ -146,8 +136,9 @@ PARTS = (
     Variant('parts', 'encoder frozen', replace(PLAIN, train_encoder=False)),
     Variant('parts', 'centroids frozen', replace(PLAIN, train_centroids=False)),
     Variant('parts', 'both frozen', replace(PLAIN, callbacks=(FrozenCodes,))),
-    Variant('parts', 'KL times 0.1', replace(PLAIN, loss=tenth)),
-    Variant('parts', 'decoder kept', replace(PLAIN, train_decoder=True, loss=keep_reconstruction)))
+    Variant('parts', 'KL times 0.1', replace(PLAIN, loss=Weighted(((.1, dec_loss),)))),
+    Variant('parts', 'decoder kept', # a first look at IDEC
+            replace(PLAIN, train_decoder=True, loss=Weighted(((1., kept), (.1, dec_loss))))))
 
 # %% ../../nbs/14_ablations.ipynb #594c1ea1
 def power_target(q, beta:float, f:bool=True): # f: divide by the cluster frequencies
@@ -168,7 +159,7 @@ def every_batch(begun, x):
 
 def every_epoch(begun, x):
     "Arguments of DEC: as many batches between two refreshes as an epoch has"
-    return dict(update_interval=math.ceil(x.shape[0]/begun.recipe_.cluster.batch(x.shape[0])))
+    return dict(update_interval=-(-x.shape[0]//begun.recipe_.cluster.batch(x.shape[0])))
 
 TARGET = (
     Variant('target', 'one-hot above 0.5', replace(PLAIN, target=one_hot_target)),
@@ -178,8 +169,8 @@ TARGET = (
     Variant('target', 'q^1.5', replace(PLAIN, target=partial(power_target, beta=1.5))),
     Variant('target', 'q³', replace(PLAIN, target=partial(power_target, beta=3.))),
     Variant('target', 'f from the mini-batch', replace(PLAIN, loss=batch_target_loss)),
-    Variant('target', 'refresh at every batch', prepare=every_batch),
-    Variant('target', 'refresh every epoch', prepare=every_epoch),
+    Variant('target', 'refresh at every batch', change=every_batch),
+    Variant('target', 'refresh every epoch', change=every_epoch),
     Variant('target', 'refresh never', change=dict(update_interval=10**9)))
 
 # %% ../../nbs/14_ablations.ipynb #17aab15d
@@ -194,7 +185,7 @@ def input_times(c, rate, recipe):
 KERNEL = (
     Variant('kernel', 'α = 0.1', change=dict(alpha=.1)),
     Variant('kernel', 'α = 10', change=dict(alpha=10.)),
-    Variant('kernel', 'Gaussian', change=dict(alpha=math.inf)),
+    Variant('kernel', 'Gaussian', change=dict(alpha=np.inf)),
     *(Variant('kernel', f'code of {d}', recipe=partial(code_of, d)) for d in (2, 5, 20)),
     *(Variant('kernel', f'input × {c:g}', recipe=partial(input_times, c, 1.))
       for c in (.2, .5, 2., 5.)),
@@ -214,10 +205,10 @@ def longer(c, begun, x):
     for w in ae.encoder[-1].parameters(): w.data *= c
     return dict(autoencoder=ae)
 
-def _width(c, dec):
+def _width(c, dec, ds):
     return dict(c=c, width=float(dec.start_codes_.std()), pull=start_pull(dec))
 
-WIDTHS = tuple(Variant('width', f'codes × {c:g}', prepare=partial(longer, c),
+WIDTHS = tuple(Variant('width', f'codes × {c:g}', change=partial(longer, c),
                        measured=partial(_width, c)) for c in (.1, .2, .5, 1., 2., 5., 10.))
 
 # %% ../../nbs/14_ablations.ipynb #d62c6fcd
@@ -243,48 +234,31 @@ RULE = (
 ABLATIONS = START + PARTS + TARGET + KERNEL + RULE
 
 # %% ../../nbs/14_ablations.ipynb #064ee75a
+def _changes(records): # a row a method, with what DEC of the same seeds has
+    keys = ['seed', 'method', 'acc', 'nmi', 'iterations', 'reconstruction', 'group']
+    runs = as_table(records).reindex(columns=keys).fillna({'group': ''}).set_index('seed')
+    runs = runs.join(runs[runs.method == 'DEC'], rsuffix='_dec')
+    for name, mine in runs.groupby('method', sort=False):
+        paired = mine[mine.acc_dec.notna()]
+        if len(paired): mine = paired
+        acc, nmi = (paired[s] - paired[f'{s}_dec'] for s in ('acc', 'nmi'))
+        batches = f'{mine.iterations.mean():.0f}' if mine.iterations.notna().all() else '–'
+        yield dict(group=mine.group.iloc[0], change=name, ΔACC=mean_sd(acc), ΔNMI=mean_sd(nmi),
+                   batches=batches, ACC=mean_sd(mine.acc), seeds=len(mine), diff=acc.tolist(),
+                   mean=float(acc.mean()),
+                   same=(paired.reconstruction == paired.reconstruction_dec).tolist())
+
 def against(records:list)->list: # of one data set; a row a variant, best first
     "What each change adds or costs, paired with DEC over seeds; last, what has no DEC of its seeds"
-    runs, rows = _by_seed(records), []
-    dec = runs[runs.method == 'DEC']
-    for name, mine in runs[runs.method != 'DEC'].groupby('method', sort=False):
-        paired = mine.index.isin(dec.index)
-        if paired.any(): mine = mine[paired]
-        there = dec.reindex(mine.index)
-        acc, nmi = ((mine[s] - there[s]).dropna() for s in ('acc', 'nmi'))
-        rows.append(dict(group=mine.group.iloc[0], change=name, ΔACC=mean_sd(acc),
-                         ΔNMI=mean_sd(nmi)) | _levels(mine)
-                    | dict(mean=float(acc.mean()), diff=acc.tolist(),
-                           same=(mine.reconstruction == there.reconstruction).tolist()))
+    rows = [r for r in _changes(records) if r['change'] != 'DEC']
     return sorted(rows, key=lambda r: (not r['diff'], -r['mean']))
-
-def _by_seed(records):
-    keys = ['seed', 'method', 'acc', 'nmi', 'iterations', 'reconstruction', 'group']
-    return as_table(records).reindex(columns=keys).fillna({'group': ''}).set_index('seed')
-
-# %% ../../nbs/14_ablations.ipynb #9c732cd4
-def _levels(runs): # batches of the KL phase and ACC
-    batches = f'{runs.iterations.mean():.0f}' if runs.iterations.notna().all() else '–'
-    return dict(batches=batches, ACC=mean_sd(runs.acc), seeds=len(runs))
 
 def variant_rows(records:list)->list:
     "The log table: DEC, and each change without what is only for the plot"
-    runs = _by_seed(records)
-    dec = runs[runs.method == 'DEC']
-    first = dict(group='', change='none: DEC', ΔACC='0', ΔNMI='0') | _levels(dec)
-    return [first]*min(1, len(dec)) + [{k: r[k] for k in first} for r in against(records)]
-
-# %% ../../nbs/14_ablations.ipynb #f2df1f8e
-def _in_points(ax, low, high): # an axis of differences
-    ax.axvline(0, color='.6', lw=1, ls='--')
-    ax.grid(axis='y', color='.93')
-    ax.set_axisbelow(True)
-    if max(-low, high) <= 20: return
-    ax.set_xscale('symlog', linthresh=2, linscale=1)
-    low, high = 1.3*min(low, -2), 1.3*max(high, 2)
-    ticks = [t for t in (-80, -20, -5, -2, 0, 2, 5, 20) if low <= t <= high]
-    ax.set(xlim=(low, high), xticks=ticks, xticklabels=ticks)
-    ax.minorticks_off()
+    first = [r | {'group': '', 'change': 'none: DEC', 'ΔACC': '0', 'ΔNMI': '0'}
+             for r in _changes(records) if r['change'] == 'DEC']
+    return [{k: v for k, v in r.items() if k not in ('diff', 'mean', 'same')}
+            for r in first + against(records)]
 
 # %% ../../nbs/14_ablations.ipynb #36e816e7
 def show_forest(records:list):
@@ -307,14 +281,21 @@ def show_forest(records:list):
                 ax.plot(100*v, i, 'o', ms=4, alpha=.8, color=color,
                         fillstyle='full' if same else 'none')
             if r['seeds'] > 1: ax.plot([100*r['mean']], [i], '|', ms=9, color='.2')
-        _in_points(ax, min(values), max(values))
+        ax.axvline(0, color='.6', lw=1, ls='--')
+        ax.grid(axis='y', color='.93')
+        ax.set_axisbelow(True)
         if len(by) > 1: ax.set_title(dataset)
     axs[0].set(yticks=range(len(names)), yticklabels=names, ylim=(-1, len(names)))
+    if max(map(abs, values)) > 20:
+        limits, ticks = (1.3*min(-2, *values), 1.3*max(2, *values)), (-80, -20, -5, -2, 0, 2, 5, 20)
+        axs[0].set_xscale('symlog', linthresh=2, linscale=1)
+        axs[0].set(xticks=ticks, xticklabels=ticks, xlim=limits)
+        axs[0].minorticks_off()
     fig.supxlabel('ACC minus that of DEC, in points', fontsize=10)
     if len(groups) > 1:
-        fig.legend(handles=[plt.Line2D([], [], marker='o', ls='', ms=4, color=f'C{i}', label=g)
-                            for i, g in enumerate(groups)], ncols=len(groups),
-                   loc='outside upper center')
+        dots = [plt.Line2D([], [], marker='o', ls='', ms=4, color=f'C{i}', label=group)
+                for i, group in enumerate(groups)]
+        fig.legend(handles=dots, ncols=len(groups), loc='outside upper center')
     return fig
 
 # %% ../../nbs/14_ablations.ipynb #1ca1c02b
@@ -325,7 +306,6 @@ def gmm_start(z, k, n_init, seed):
                          reg_covar=1e-6*z.var()).fit(z)
     return dict(mu=torch.from_numpy(gm.means_).float(), labels=torch.from_numpy(gm.predict(z)))
 
-# %% ../../nbs/14_ablations.ipynb #c189b13c
 def normalised_cut(G, labels)->float: # weights of a graph, (n, n); 0 if no edge leaves a cluster
     "What share of its edges leaves a cluster, summed over clusters (Shi and Malik 2000)"
     F = sparse.csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels)))       # one-hot
@@ -338,23 +318,20 @@ def graph_start(z, k, n_init, seed):
     z = z.double().numpy()
     G = neighbour_graph(*neighbours(z))
     similar = sparse.identity(len(z)) - csgraph.laplacian(G, normed=True)
-    F = eigsh(similar, k, which='LA', tol=1e-8, ncv=min(len(z), max(60, 4*k)),
-              v0=np.random.default_rng(seed).standard_normal(len(z)))[1]
-    F = normalize(F)
-    labels = min((KMeans(k, n_init=1, random_state=(seed + i) % 2**32).fit_predict(F)
-                  for i in range(n_init)), key=lambda l: normalised_cut(G, l))
-    mu = np.stack([z[labels == j].mean(0) for j in range(k)])
+    F = normalize(eigsh(similar, k, which='LA', tol=1e-8, ncv=min(len(z), max(60, 4*k)),
+                        v0=np.random.default_rng(seed).standard_normal(len(z)))[1])
+    tries = [KMeans(k, n_init=1, random_state=seed + i).fit_predict(F) for i in range(n_init)]
+    labels = min(tries, key=partial(normalised_cut, G))
+    mu = NearestCentroid().fit(z, labels).centroids_
     return dict(mu=torch.from_numpy(mu).float(), labels=torch.from_numpy(labels).long())
 
 # %% ../../nbs/14_ablations.ipynb #31a3bf01
 def strays(dec)->float: # after fit_autoencoder or fit; in [0, 1]
     "Share of the points that, at the start, stand nearer to the mean of another cluster"
     z, labels = dec.start_codes_, dec.kmeans_labels_
-    mu = torch.from_numpy(np.stack([z[labels == j].mean(0) for j in np.unique(labels)]))
-    nearest = torch.cdist(torch.from_numpy(z), mu).argmin(1).numpy()
-    return float((np.unique(labels)[nearest] != labels).mean())
+    return float((NearestCentroid().fit(z, labels).predict(z) != labels).mean())
 
-def _strays(dec): return dict(strays=strays(dec))
+def _strays(dec, ds): return dict(strays=strays(dec))
 
 STARTS = (Variant('start', 'DEC', measured=_strays),
           Variant('start', 'mixture', replace(PLAIN, start=gmm_start), measured=_strays),

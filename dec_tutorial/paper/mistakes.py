@@ -6,8 +6,7 @@
 __all__ = ['EXPONENT', 'BATCH_TARGET', 'CHASING', 'NO_PARAMETER', 'DROPOUT', 'BEST_EPOCH', 'SKIPPED', 'PURITY', 'FRESH', 'MEAN',
            'INVERTED', 'UNUSED', 'SCALES', 'RELU_CODE', 'RELU_DATA', 'RAGGED', 'MISTAKES', 'squared_kernel',
            'chasing_loss', 'noisy_loss', 'snapshots', 'best_epoch', 'best_accuracy', 'skipping_accuracy',
-           'called_accuracy', 'fresh_kmeans', 'mean_loss', 'bare_points', 'relu_network', 'trained_with_relu',
-           'ragged_start']
+           'called_accuracy', 'fresh_kmeans', 'mean_loss', 'bare_points', 'trained_with_relu', 'ragged_start']
 
 # %% ../../nbs/15_mistakes.ipynb #12812a4c
 from dataclasses import replace
@@ -66,10 +65,10 @@ def best_epoch(dec, ds):
 
 def best_accuracy(dec, ds):
     "What a program reports that picks its best epoch"
-    return cluster_accuracy(ds.y, best_epoch(dec, ds))
+    return dict(reported=cluster_accuracy(ds.y, best_epoch(dec, ds)))
 
 BEST_EPOCH = Variant('evaluation', 'best epoch', replace(PLAIN, callbacks=(snapshots,)),
-                     reported=best_accuracy)
+                     measured=best_accuracy)
 
 # %% ../../nbs/15_mistakes.ipynb #9f9b1bbe
 def skipping_accuracy(y, c):
@@ -80,11 +79,11 @@ def skipping_accuracy(y, c):
 
 def called_accuracy(score, dec, ds):
     "What a program reports that takes a score for the accuracy"
-    return score(ds.y, dec.labels_)
+    return dict(reported=score(ds.y, dec.labels_))
 
 SKIPPED = Variant('evaluation', 'accuracy without the last class',
-                  reported=partial(called_accuracy, skipping_accuracy))
-PURITY = Variant('evaluation', 'purity called accuracy', reported=partial(called_accuracy, purity))
+                  measured=partial(called_accuracy, skipping_accuracy))
+PURITY = Variant('evaluation', 'purity called accuracy', measured=partial(called_accuracy, purity))
 
 # %% ../../nbs/15_mistakes.ipynb #e97f2eca
 def fresh_kmeans(dec, ds):
@@ -110,18 +109,16 @@ def bare_points(begun, x):
     "Wrong: the autoencoder has learned on another scale"
     return dict(autoencoder=begun.autoencoder_, recipe=replace(begun.recipe_, scale='none'))
 
-SCALES = Variant('data', 'clustered on another scale', prepare=bare_points)
+SCALES = Variant('data', 'clustered on another scale', change=bare_points)
 
 # %% ../../nbs/15_mistakes.ipynb #32e30283
-def relu_network(end, *shape): # 'encoder' or 'decoder'; d, dims, init, seed of AutoEncoder
-    "An autoencoder with one ReLU too many"
-    ae = AutoEncoder(*shape)
-    getattr(ae, end).append(nn.ReLU())
-    return ae
-
-def trained_with_relu(end, begun, x):
+def trained_with_relu(end, begun, x): # end: 'encoder' or 'decoder'
     "Wrong: an autoencoder that cannot say anything negative; at the recipe's own rate"
-    rows, make = Rows(x, begun.scale_, pick_device(begun.device)), partial(relu_network, end)
+    def make(*shape): # d, dims, init, seed of AutoEncoder
+        ae = AutoEncoder(*shape)
+        getattr(ae, end).append(nn.ReLU())                                    # one ReLU too many
+        return ae
+    rows = Rows(x, begun.scale_, pick_device(begun.device))
     with precision(begun.precision, rows.device):
         got = _attempt(make, rows, begun.recipe_, begun.seed_, rate=1, ck=Checkpoint(),
                        augment=None)
@@ -131,9 +128,9 @@ def trained_with_relu(end, begun, x):
     return dict(autoencoder=ae)
 
 RELU_CODE = Variant('network', 'ReLU on the embedding',
-                    prepare=partial(trained_with_relu, 'encoder'))
+                    change=partial(trained_with_relu, 'encoder'))
 RELU_DATA = Variant('network', 'ReLU on the reconstruction',
-                    prepare=partial(trained_with_relu, 'decoder'))
+                    change=partial(trained_with_relu, 'decoder'))
 
 # %% ../../nbs/15_mistakes.ipynb #3dfc732c
 def ragged_start(z, k, n_init, seed):
