@@ -12,7 +12,7 @@ from functools import partial
 import torch, torch.nn as nn
 from ..data import DecError
 from ..inside.machine import seeded
-from .losses import Jitter
+from .losses import Jitter, _picture_shape
 from ..methods import Method, get_method
 from .members import METHODS
 
@@ -28,19 +28,17 @@ class ConvAutoEncoder(nn.Module):
         channels:tuple=(32, 64, 128),
     ):
         super().__init__()
-        side = math.isqrt(d)
-        self.image_shape = tuple(image_shape or (side, side))
-        if math.prod(self.image_shape) != d:
-            raise DecError(f"rows of {d} numbers are not pictures of shape {self.image_shape}; say "
-                           f"which, as partial(ConvAutoEncoder, image_shape=(height, width))")
         self.d, self.dims = d, tuple(dims)
+        self.image_shape = _picture_shape(
+            d, image_shape, 'partial(ConvAutoEncoder, image_shape=(height, width))')
         with seeded(seed): self._build(channels)      # PyTorch draws weights; these are overwritten
         with seeded(seed):
             for l in self.modules():
                 if not hasattr(l, 'weight'): continue
                 quarter = l.weight[:, 0].numel()/4  # stride 2: all of the kernel that a pixel meets
                 fan = quarter if isinstance(l, nn.ConvTranspose2d) else l.weight[0].numel()
-                nn.init.uniform_(l.weight, -fan**-.5, fan**-.5); nn.init.zeros_(l.bias)
+                nn.init.uniform_(l.weight, -fan**-.5, fan**-.5)
+                nn.init.zeros_(l.bias)
     def _build(self, channels):
         shape, down, up = (1, *self.image_shape)[-3:], [], []
         for c, k in zip(channels, (5, 5, *[3]*len(channels))):

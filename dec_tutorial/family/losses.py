@@ -53,20 +53,22 @@ def zipf(k:int, s:float=1.)->torch.Tensor:
     return u/u.sum()
 
 # %% ../../nbs/20_losses.ipynb #154201ad
+def _picture_shape(d, shape, how): # how: an example of where to say it
+    shape = tuple(shape or [math.isqrt(d)]*2)
+    if math.prod(shape) != d:
+        raise DecError(f"rows of {d} numbers are not pictures of shape {shape}; say what shape "
+                       f"they have, as {how}")
+    return shape
+
 @dataclass(frozen=True)
 class Jitter:
     "Pictures turned and shifted at random, each in its own way"
     degrees:float=10. # largest angle
     shift:float=.1 # largest shift, as a share of the side
     shape:tuple|None=None # of a picture: ([colours,] height, width); None: a grey square
-    def _shape(self, d):
-        shape = tuple(self.shape or [math.isqrt(d)]*2)
-        if math.prod(shape) != d:
-            raise DecError(f"rows of {d} numbers are not pictures of shape {shape}; say what shape "
-                           f"they have, as Jitter(shape=(height, width))")
-        return (1, *shape)[-3:]
     def __call__(self, x): # pictures, (m, d) -> (m, d)
-        c, h, w = self._shape(x.shape[1])
+        shape = _picture_shape(x.shape[1], self.shape, 'Jitter(shape=(height, width))')
+        c, h, w = (1, *shape)[-3:]
         angle, right, down = torch.rand(3, len(x), 1, 1, device=x.device)*2 - 1
         angle = angle*math.radians(self.degrees)
         sin, cos = angle.sin(), angle.cos()

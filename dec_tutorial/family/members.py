@@ -10,7 +10,6 @@ __all__ = ['NOISE', 'Again', 'counted_means', 'Counting', 'narrow', 'equal_sizes
 from dataclasses import dataclass, replace
 import numpy as np, torch, torch.nn as nn
 from sklearn.mixture import GaussianMixture
-from ..data import DecError
 from ..inside.machine import seeded
 from ..training import Callback, Stage
 from ..sae import AutoEncoder, dropout
@@ -21,11 +20,8 @@ from .losses import (Combined, Jitter, Weighted, cluster_again, entropy,
                                         zipf)
 
 # %% ../../nbs/22_members.ipynb #1a49ea4a
-def _like_dec(alpha): # KL(P‖Q) weighted by α moves the codes as in fast
-    return Stage(6_000, lr=round(.01/alpha, 4), decay=.5)
-
 METHODS['IDEC'] = Method('IDEC', loss=Combined(dec_loss, kept, 1/11), train_decoder=True,
-                         stage=_like_dec(1/11))
+                         stage=Stage(6_000, lr=.11, decay=.5))
 
 # %% ../../nbs/22_members.ipynb #b7e854dd
 class Again(Callback):
@@ -37,7 +33,7 @@ class Again(Callback):
         self.x = None                                                  # the model outlives the data
 
 METHODS['Aljalbout'] = Method('Aljalbout', loss=Combined(dec_loss, kept, .5), train_decoder=True,
-                              stage=_like_dec(.5), callbacks=(Again,))
+                              stage=Stage(6_000, lr=.02, decay=.5), callbacks=(Again,))
 
 # %% ../../nbs/22_members.ipynb #0ef83694
 def counted_means(mu, count, z, s)->tuple: # count, (k,): points that each was ever given
@@ -51,9 +47,6 @@ class Counting(Callback):
     def __init__(self, dec, x):
         self.dec, layer = dec, dec.layer_
         if hasattr(layer, 'count'): return                            # of a stream, or from a file
-        if not hasattr(dec, 'start_codes_'):
-            raise DecError('DCN counts from the codes that a fit begins with, and a file does not '
-                           'hold them; fit anew')
         sizes = np.bincount(dec.kmeans_labels_, minlength=dec.n_clusters_)
         layer.register_buffer('count', torch.from_numpy(sizes).to(layer.mu))
         z = torch.from_numpy(dec.start_codes_).to(layer.mu)       # unit: the variance of the codes
@@ -124,12 +117,11 @@ class MixtureHead(nn.Module):
 
 def mixture_start(z, k, n_init, seed):
     "A mixture of Gaussians fitted by scikit-learn, from one k-means: `n_init` is not used"
-    gm = GaussianMixture(k, covariance_type='diag', n_init=1, random_state=seed,
-                         reg_covar=1e-3).fit(z.double().numpy())
-    def t(a): return torch.from_numpy(a).float()
-    return dict(mu=t(gm.means_), labels=torch.from_numpy(gm.predict(z.double().numpy())),
-                head=dict(mu=t(gm.means_), log_var=t(gm.covariances_).log(),
-                          logits=t(gm.weights_).log()))
+    z = z.double().numpy()
+    gm = GaussianMixture(k, covariance_type='diag', random_state=seed, reg_covar=1e-3).fit(z)
+    mu, var, pi = (torch.from_numpy(v).float() for v in (gm.means_, gm.covariances_, gm.weights_))
+    return dict(mu=mu, labels=torch.from_numpy(gm.predict(z)),
+                head=dict(mu=mu, log_var=var.log(), logits=pi.log()))
 
 # %% ../../nbs/22_members.ipynb #bac0da4a
 class VariationalAutoEncoder(AutoEncoder):
