@@ -54,8 +54,8 @@ def show_samples(
 ):
     "A random handful of the pictures in `ds`"
     if ds.image_shape is None:
-        raise DecError(f"{ds.name}: its rows are no pictures that we know of; give it an "
-                       f"image_shape, (height, width) or (colours, height, width)")
+        raise DecError(f"{ds.name}: its rows are not known to be pictures; give it an image_shape, "
+                       f"(height, width) or (colours, height, width)")
     pick = np.random.default_rng(0).permutation(ds.n)[:rows*cols]
     fig, axs = plt.subplots(rows, cols, figsize=(cols*.55, rows*.55), squeeze=False)
     for ax in axs.flat: ax.axis('off')

@@ -47,7 +47,7 @@ def scores(
 )->dict: # acc, nmi, ari as fractions of 1; None each without classes
     "ACC, NMI and ARI"
     if y is None: return dict(acc=None, nmi=None, ari=None)
-    y = check_y(y, len(c))                          # the same classes for all three
+    y = check_y(y, len(c))                              # the same classes for all three
     return dict(acc=float(cluster_accuracy(y, c)), nmi=float(normalized_mutual_info_score(y, c)),
                 ari=float(adjusted_rand_score(y, c)))
 
@@ -113,7 +113,7 @@ def show_confidence(
     return fig
 
 # %% ../nbs/12_figures.ipynb #w6gimp12
-import torch
+import math, torch
 from .kl import kl_loss
 from .target_distribution import target_distribution
 
@@ -128,7 +128,7 @@ def generalizability(
         q = torch.from_numpy(dec.predict_proba(x)).double()
         return kl_loss(target_distribution(q), q).item()
     a, b = loss(train), loss(validation)
-    return a/b if b else 1., a, b                                   # one cluster: no loss anywhere
+    return a/b if b > 0 else 1. if a == b else math.inf, a, b     # every q 0 or 1: no loss anywhere
 
 # %% ../nbs/37_dec.ipynb #24e3d402
 import itertools

@@ -75,7 +75,8 @@ def doubtful(
 )->np.ndarray: # their numbers, most doubtful first
     "Points that two clusters have nearly equal claims to"
     best = np.sort(np.asarray(q), 1)
-    return np.argsort(best[:, -1] - best[:, -2], kind='stable')[:m]
+    lead = best[:, -1] - best[:, -2:-1].sum(1)            # of one cluster there is no second claim
+    return np.argsort(lead, kind='stable')[:m]
 
 # %% ../../nbs/30_own_data.ipynb #5cb5e516
 def _files_below(folder, kinds): # hidden ones are none
@@ -126,6 +127,7 @@ def top_words(
     x = x.tocsr() if sparse.issparse(x) else np.asarray(x)
     labels, kept = _clustered(labels, x.shape[0])
     x, labels, names = x[kept], labels[kept], np.asarray(names)
+    check('names', len(names), len(names) == x.shape[1], f'as many as x has columns, {x.shape[1]}')
     def mean(rows):
         return np.asarray(x[rows].mean(0)).ravel() if rows.any() else np.zeros(x.shape[1])
     out = {}
