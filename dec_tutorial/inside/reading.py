@@ -100,39 +100,24 @@ def _column(table, j): # as errors call it: by its name where it has one, else b
     return f'column {name!r}' if isinstance(name, str) else f'column {j}'
 
 # %% ../../nbs/40_reading.ipynb #mend0001
-_LOOKS = { # a cell that is no number -> what mends its column
-    r'#.*|-+|\.+|\?|n/?a|null|none|missing': 'leave such cells empty, then fill or drop them',
-    r'true|false|yes|no|t|f': 'write 1 and 0',
-    r'timestamp.*|\d{1,4}([-/.])\d\d?\1\d{1,4}([ t].*)?|\d+:\d\d.*': 'make a number of each date',
-    r'\W*\d[\d.,_\s]*\D{0,5}': 'write plain numbers like 1234.5, with commas between cells'}
-
-def _mend(words, n): # of the n cells of one column
-    first = str(words.iloc[0]).strip()
-    for looks, advice in _LOOKS.items():
-        if re.fullmatch(looks, first, re.IGNORECASE): return advice
-    if len(words) > 20 and words.is_unique: return 'an identifier: drop it'
+def _mend(words, n): # what to do about the words among the n cells of one column
     if 2*len(words) < n: return f'{len(words)} such cells: mend them, or drop their rows'
     if len(words) < 2*words.nunique(): return 'encode or drop it'
     return 'encode or drop it, or call it class if it holds the classes'
 
-# %% ../../nbs/40_reading.ipynb #4638fa6e
 def _refuse_words(table, what):
-    "A `DecError` that names every column with a word or a date in it, and those with holes"
+    "A `DecError` that names every column with a word or a date in it"
     if hasattr(table, 'dtype') and table.dtype.kind in 'biufc': return
-    bad, found = [], False
+    bad = []
     for j, (_, column) in enumerate(pd.DataFrame(table).items()):
-        cells, words = column.reset_index(drop=True), []
-        if column.dtype.kind in 'OM':
-            words = cells[[isinstance(v, (str, pd.Timestamp)) for v in cells.astype(object)]]
-            words = words[pd.to_numeric(words.astype(object), errors='coerce').isna()]
+        if column.dtype.kind not in 'OM': continue
+        cells = column.reset_index(drop=True).astype(object)
+        words = cells[[isinstance(v, (str, pd.Timestamp)) for v in cells]]
+        words = words[pd.to_numeric(words, errors='coerce').isna()]
         if len(words):
-            found = True
             bad.append(f'{words.iloc[0]!r:.60} at row {words.index[0]}, {_column(table, j)} '
                        f'({_mend(words, len(cells))})')
-        elif cells.isna().any():
-            bad.append(f'nothing at row {cells.isna().argmax()}, {_column(table, j)} (fill or drop '
-                       f'it)')
-    if found:
+    if bad:
         more = f'; {len(bad) - 5} more columns like these' if len(bad) > 5 else ''
         raise DecError(f"{what} holds {'; '.join(bad[:5])}{more}, where there must be a real "
                        f"number")
@@ -226,8 +211,8 @@ def check_y(y, n:int)->np.ndarray:
 def _class_names(y, codes): # what the source calls them
     first = np.unique(codes, return_index=True)[1]
     names = np.asarray(y).ravel()[first].tolist()
-    whole = [isinstance(v, float) and v.is_integer() for v in names]
-    return [str(int(v) if w else v).strip() for v, w in zip(names, whole)]
+    return [f'{v:.0f}' if isinstance(v, float) and v.is_integer() else str(v).strip()
+            for v in names]
 
 # %% ../../nbs/40_reading.ipynb #e7af0eda
 _COLOURS = (1, 3, 4)                                              # grey, RGB, and with transparency
@@ -241,10 +226,10 @@ def _as_rows(x): # pictures as rows, and the shape that makes a row a picture ag
 def _some_classes(y, n, what): # codes of those that are there, and their names
     there, cells = _given_classes(y)[1], np.asarray(y).ravel()
     if not there.any(): return {}
-    if there.all() or len(there) != n: codes = check_y(y, n)
-    else:
-        codes = np.full(n, -1)
-        codes[there] = check_y(cells[there], there.sum())
+    if len(there) != n: check_y(y, n)
+    codes = np.full(n, -1)
+    codes[there] = check_y(cells[there], there.sum())
+    if not there.all():
         name = f'column {y.name!r}' if hasattr(y, 'name') else 'y'
         warnings.warn(f"{what}: {name} names no class at row {there.argmin()} ({n - there.sum()} "
                       f"of {n} rows); such rows are clustered, too, and scores are of the others")
@@ -266,8 +251,6 @@ def _dataset(name, what, x, y=None, image_shape=None, **more): # what: its name 
     return Dataset(name, points, image_shape=image_shape, **more)
 
 # %% ../../nbs/40_reading.ipynb #35d01ec6
-_CSR = ('data', 'indices', 'indptr', 'shape')
-
 def _unpickled(read, what): # cells of kind object are pickled, and a pickle is never opened
     try: return read()
     except ValueError as e:
@@ -277,20 +260,19 @@ def _unpickled(read, what): # cells of kind object are pickled, and a pickle is 
                        f"numbers with .astype(float)") from e
 
 def _read_npz(path):
-    arrays = {}
+    csr = ['data', 'indices', 'indptr', 'shape']
     with np.load(path, allow_pickle=False) as f:
-        for name in [n for n in (*_CSR, 'format', 'x', 'y', 'image_shape') if n in f.files]:
-            arrays[name] = _unpickled(partial(f.get, name), f'{path}: {name}')
-        there = sorted(f.files)
+        arrays = {name: _unpickled(partial(f.get, name), f'{path}: {name}')
+                  for name in (*csr, 'format', 'x', 'y', 'image_shape') if name in f.files}
     if arrays.get('format', b'csr') != b'csr':
         raise DecError(f"{path} holds a sparse matrix that is not CSR; save x.tocsr() instead")
-    if all(k in arrays for k in _CSR):
-        *cells, shape = (arrays[k] for k in _CSR)
+    if {*csr} <= {*arrays}:
+        *cells, shape = (arrays[name] for name in csr)
         arrays['x'] = sparse.csr_matrix(tuple(cells), shape=tuple(shape.tolist()))
         arrays['x'].check_format(full_check=True)
     if 'x' not in arrays:
-        raise DecError(f"{path} has arrays {there}; it needs x, or data, indices, indptr "
-                       f"and shape")
+        raise DecError(f"{path} has arrays {f.files}; it needs x, or data, indices, indptr and "
+                       f"shape")
     found = {k: arrays[k] for k in ('x', 'y', 'image_shape') if k in arrays}
     if 'image_shape' in found: found['image_shape'] = tuple(found['image_shape'].tolist())
     return found
@@ -329,7 +311,7 @@ def _header(first, path):
     if other := re.search('[;\t]', ''.join(first)):
         raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between "
                        f"cells and points in numbers")
-    if not first[0].strip() or first[0].startswith('Unnamed:'):
+    if not first[0].strip():
         raise DecError(f"{path}: the first column has no name, as where pandas writes its index; "
                        f"save with index=False, or name the column if it is a feature")
     return first
@@ -350,8 +332,9 @@ def _features(table, path, classes=True, drop=(), only=()): # and the classes, a
         raise DecError(f"{path}: columns {found[0]!r} and {found[1]!r} could both be the classes, "
                        f"which are not features; drop one of them, or name the other with "
                        f"--classes (in Python: classes=)")
+    if classes is True and len(found): _check_classes(table[found[0]], path)
     x = table.drop(columns=found)
-    return dict(x=x, names=[*x.columns]) | {'y': table[name] for name in found}
+    return dict(x=x, names=[*x.columns]) | {'y': table[name] for name in found if classes}
 
 def _remark_identifiers(x, path):
     same = [repr(n) for n, v in x.items() if len(x) > 20 and v.dtype.kind in 'iu' and v.is_unique]
@@ -370,9 +353,7 @@ def _check_classes(y, path): # a feature that happens to be called y would pass 
 
 # %% ../../nbs/40_reading.ipynb #a2e189a0
 def _read_csv(path, header=False): # True: the first line is names, even if all are numbers
-    with open(path, 'rb') as f: wide = f.read(2) in (b'\xff\xfe', b'\xfe\xff')
-    how = dict(header=None, keep_default_na=False, skipinitialspace=True,
-               encoding='utf-16' if wide else 'utf-8-sig')
+    how = dict(header=None, keep_default_na=False, skipinitialspace=True, encoding='utf-8-sig')
     first = pd.read_csv(path, nrows=1, dtype=str, **how).iloc[0].tolist()
     names = first if header else _header(first, path)
     table = pd.read_csv(path, skiprows=1 if names else 0, na_values=['', 'nan', 'NaN'],
@@ -407,9 +388,8 @@ def _read_file(path, classes=True, header=False, drop=(), only=()):
         mend = 'mend it, or save the table in another kind of file'
         if isinstance(e, UnicodeDecodeError): mend = 'save it as UTF-8'
         raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); {mend}") from e
-    named = any(isinstance(name, str) for name in getattr(found['x'], 'columns', ()))
-    if named: found = _features(found['x'], path, classes, drop=drop, only=only)
-    if named and classes: _remark_identifiers(found['x'], path)
+    if any(isinstance(name, str) for name in getattr(found['x'], 'columns', ())):
+        found = _features(found['x'], path, classes, drop=drop, only=only)
+        if classes: _remark_identifiers(found['x'], path)
     if not classes: found.pop('y', None)
-    elif named and classes is True and 'y' in found: _check_classes(found['y'], path)
     return _dataset(path.stem, str(path), **found)
