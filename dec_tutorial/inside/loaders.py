@@ -9,6 +9,7 @@ __all__ = ['hog_colour', 'load_data']
 import difflib, io, os, re, urllib.request, zipfile
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 import numpy as np
 from sklearn.preprocessing import normalize
@@ -55,15 +56,13 @@ def _fetch(name, get, roots, download): # from any folder, or into the first tha
         raise DecError(f"{missing}, and downloading it failed ({_reason(e)}); {put}") from e
 
 # %% ../../nbs/41_benchmarks.ipynb #9ec3cdec
-def _torchvision(cls, *parts): # the parts of a benchmark, by the arguments that name them
-    def get(root, download):
-        from torchvision import datasets
-        found = [getattr(datasets, cls)(str(root), **part, download=download) for part in parts]
-        x = np.concatenate([np.asarray(p.data) for p in found])
-        y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels)
-                            for p in found])
-        return dict(x=np.divide(x, 255, dtype=np.float32), y=y)
-    return get
+def _torchvision(root, download, cls, parts=(dict(train=True), dict(train=False))):
+    from torchvision import datasets
+    found = [getattr(datasets, cls)(str(root), **part, download=download) for part in parts]
+    x = np.concatenate([np.asarray(p.data) for p in found])
+    y = np.concatenate([np.asarray(p.targets if hasattr(p, 'targets') else p.labels)
+                        for p in found])
+    return dict(x=np.divide(x, 255, dtype=np.float32), y=y)
 
 # %% ../../nbs/41_benchmarks.ipynb #c53b2f9b
 def hog_colour(image:np.ndarray)->np.ndarray: # (96, 96, 3), bytes -> (1428,)
@@ -101,28 +100,22 @@ def _stl10_hog(root, download):
     return found
 
 # %% ../../nbs/41_benchmarks.ipynb #43cf1ee5
-def _ready(name, get): # `name`.npz if there is one, else what `get` finds
-    def first(root, download):
-        path = root/f'{name}.npz'
-        return _read_npz(path) if path.exists() else get(root, download)
-    return first
+def _ready(root, download, name, get): # `name`.npz if there is one, else what `get` finds
+    path = root/f'{name}.npz'
+    return _read_npz(path) if path.exists() else get(root, download)
 
 _COIL = 'https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip'
 
 def _coil20(root, download):
+    "Pictures objI__J.png of a zip, by object I, then pose J, each 4 × 4 block averaged"
+    from PIL import Image
     path = root/'coil-20-proc.zip'
     if download and not path.exists():
         with urllib.request.urlopen(_COIL, timeout=60) as r: raw = r.read()
         with atomic_path(path) as tmp: tmp.write_bytes(raw)
-    return _coil20_zip(path)
-
-def _coil20_zip(path):
-    "Pictures objI__J.png of a COIL-20 zip, by object I, then pose J, each 4 × 4 block averaged"
-    from PIL import Image
     with zipfile.ZipFile(path) as z:
         names = [re.search(r'obj(\d+)__(\d+)\.png$', f) for f in z.namelist()]
         found = sorted((int(m[1]), int(m[2]), m.string) for m in names if m)
-        if not found: raise ValueError('no pictures named objI__J.png inside')
         pictures = [Image.open(io.BytesIO(z.read(f))).convert('L') for *_, f in found]
     x = np.stack([np.asarray(p, dtype=np.float32) for p in pictures])/255
     n, h, w = x.shape
@@ -132,23 +125,19 @@ def _coil20_zip(path):
 # %% ../../nbs/41_benchmarks.ipynb #e1ba6059
 _ROOTS = ('CCAT', 'ECAT', 'GCAT', 'MCAT')
 
-def _one_root(bunch, terms=2000):
-    "Documents of `fetch_rcv1` with one root topic, on the most frequent terms, at unit length"
+def _rcv1(root, download, n=None): # all documents, or n at random
+    "Documents with one root topic, on the 2000 most frequent terms, at unit length"
+    from sklearn.datasets import fetch_rcv1
+    bunch = fetch_rcv1(data_home=str(root), download_if_missing=download)
     names = list(bunch.target_names)
     topics = bunch.target[:, [names.index(r) for r in _ROOTS]].toarray()
     one = topics.sum(1) == 1
     x, topic = bunch.data[one], topics[one].argmax(1)
-    x = x[:, np.sort(np.argsort(-x.getnnz(0), kind='stable')[:terms])].tocsr()
+    x = x[:, np.sort(np.argsort(-x.getnnz(0), kind='stable')[:2000])].tocsr()
     some = x.getnnz(1) > 0                                 # a document may hold none of these terms
-    return normalize(x[some]), np.array(_ROOTS)[topic[some]]
-
-def _rcv1(n=None): # all documents, or n at random
-    def get(root, download):
-        from sklearn.datasets import fetch_rcv1
-        x, y = _one_root(fetch_rcv1(data_home=str(root), download_if_missing=download))
-        pick = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:n])
-        return dict(x=x[pick], y=y[pick])
-    return get
+    x, y = normalize(x[some]), np.array(_ROOTS)[topic[some]]
+    pick = np.sort(np.random.default_rng(0).permutation(x.shape[0])[:n])
+    return dict(x=x[pick], y=y[pick])
 
 # %% ../../nbs/41_benchmarks.ipynb #2e7c0c71
 def _digits(root, download):
@@ -156,13 +145,14 @@ def _digits(root, download):
     d = load_digits()
     return dict(x=d.images/16, y=d.target)
 
-_PARTS = dict(train=True), dict(train=False)
-_LOADERS = {'digits': _digits, 'mnist': _torchvision('MNIST', *_PARTS),
-            'fashion': _torchvision('FashionMNIST', *_PARTS),
-            'usps': _ready('usps', _torchvision('USPS', *_PARTS)),
-            'stl10': _torchvision('STL10', dict(split='train'), dict(split='test')),
-            'stl10_hog': _stl10_hog, 'coil20': _ready('coil20', _coil20),
-            'rcv1': _ready('rcv1', _rcv1()), 'rcv1_10k': _ready('rcv1_10k', _rcv1(10_000))}
+_LOADERS = {'digits': _digits, 'mnist': partial(_torchvision, cls='MNIST'),
+            'fashion': partial(_torchvision, cls='FashionMNIST'),
+            'usps': partial(_ready, name='usps', get=partial(_torchvision, cls='USPS')),
+            'stl10': partial(_torchvision, cls='STL10',
+                             parts=(dict(split='train'), dict(split='test'))),
+            'stl10_hog': _stl10_hog, 'coil20': partial(_ready, name='coil20', get=_coil20),
+            'rcv1': partial(_ready, name='rcv1', get=_rcv1),
+            'rcv1_10k': partial(_ready, name='rcv1_10k', get=partial(_rcv1, n=10_000))}
 
 # %% ../../nbs/41_benchmarks.ipynb #9f11d758
 def load_data(

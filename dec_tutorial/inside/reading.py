@@ -217,12 +217,6 @@ def _class_names(y, codes): # what the source calls them
 # %% ../../nbs/40_reading.ipynb #e7af0eda
 _COLOURS = (1, 3, 4)                                              # grey, RGB, and with transparency
 
-def _as_rows(x): # pictures as rows, and the shape that makes a row a picture again
-    if x.ndim == 4 and x.shape[-1] in _COLOURS and x.shape[1] not in _COLOURS:
-        x = np.moveaxis(x, -1, 1)                                               # colours came last
-    picture = x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS
-    return x.reshape(len(x), math.prod(x.shape[1:])), x.shape[1:] if picture else None
-
 def _some_classes(y, n, what): # codes of those that are there, and their names
     there, cells = _given_classes(y)[1], np.asarray(y).ravel()
     if not there.any(): return {}
@@ -236,9 +230,11 @@ def _some_classes(y, n, what): # codes of those that are there, and their names
     return dict(y=codes, classes=_class_names(cells[there], codes[there]))
 
 def _dataset(name, what, x, y=None, image_shape=None, **more): # what: its name in an error
-    if x.ndim > 2:
-        x, shape = _as_rows(x)
-        image_shape = image_shape or shape
+    if x.ndim == 4 and x.shape[-1] in _COLOURS and x.shape[1] not in _COLOURS:
+        x = np.moveaxis(x, -1, 1)                                               # colours came last
+    if x.ndim == 3 or x.ndim == 4 and x.shape[1] in _COLOURS:
+        image_shape = image_shape or x.shape[1:]
+    if x.ndim > 2: x = x.reshape(len(x), math.prod(x.shape[1:]))
     points = check_x(x, what)
     check_offset(x, what)
     if image_shape is not None:
@@ -251,19 +247,11 @@ def _dataset(name, what, x, y=None, image_shape=None, **more): # what: its name 
     return Dataset(name, points, image_shape=image_shape, **more)
 
 # %% ../../nbs/40_reading.ipynb #35d01ec6
-def _unpickled(read, what): # cells of kind object are pickled, and a pickle is never opened
-    try: return read()
-    except ValueError as e:
-        if 'allow_pickle' not in str(e) and 'Python objects' not in str(e): raise
-        raise DecError(f"{what} holds Python objects, as words and mixed cells often are, which "
-                       f"NumPy pickles and this package never opens; save words with .astype(str), "
-                       f"numbers with .astype(float)") from e
-
 def _read_npz(path):
     csr = ['data', 'indices', 'indptr', 'shape']
     with np.load(path, allow_pickle=False) as f:
-        arrays = {name: _unpickled(partial(f.get, name), f'{path}: {name}')
-                  for name in (*csr, 'format', 'x', 'y', 'image_shape') if name in f.files}
+        arrays = {name: f[name] for name in (*csr, 'format', 'x', 'y', 'image_shape')
+                  if name in f.files}
     if arrays.get('format', b'csr') != b'csr':
         raise DecError(f"{path} holds a sparse matrix that is not CSR; save x.tocsr() instead")
     if {*csr} <= {*arrays}:
@@ -291,7 +279,7 @@ def thinned(x:np.ndarray)->np.ndarray: # points, (n, d), perhaps on disk
     return x[::max(1, math.ceil(4*x.nbytes/IN_MEMORY))]
 
 def _read_npy(path):
-    x = _unpickled(partial(np.lib.format.open_memmap, path, mode='r'), path)
+    x = np.lib.format.open_memmap(path, mode='r')
     if x.nbytes <= IN_MEMORY: x = np.array(x)
     elif x.dtype != np.float32 or not x.flags.c_contiguous:
         warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory; saved as float32, '
@@ -387,6 +375,9 @@ def _read_file(path, classes=True, header=False, drop=(), only=()):
     except Exception as e:
         mend = 'mend it, or save the table in another kind of file'
         if isinstance(e, UnicodeDecodeError): mend = 'save it as UTF-8'
+        if re.search('allow_pickle|Python objects', str(e)):
+            mend = ('a pickle is never opened; save words with .astype(str), numbers with '
+                    '.astype(float)')
         raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); {mend}") from e
     if any(isinstance(name, str) for name in getattr(found['x'], 'columns', ())):
         found = _features(found['x'], path, classes, drop=drop, only=only)
