@@ -108,7 +108,6 @@ def _fit(dec, ds, ck):
 def raw_kmeans(
     x, # points, (n, d); dense or CSR
     k:int, # clusters
-    n_init:int=20, # restarts
     seed:int=0,
 )->dict: # labels, (n,); iterations; seconds; fitted_on, how many points
     """k-means on the points as they are: the baseline of the paper's table 2
@@ -117,7 +116,7 @@ def raw_kmeans(
     began, some = time.perf_counter(), thinned(x) if on_disk(x) else x
     # squares of tiny numbers would vanish; a power of two rounds nothing
     unit = 2.**round(math.log2(scale_factor(some)))
-    km = KMeans(k, n_init=n_init, random_state=seed).fit(some*unit)
+    km = KMeans(k, n_init=20, random_state=seed).fit(some*unit)
     labels = km.labels_
     if some.shape != x.shape:
         parts = np.array_split(x, math.ceil(len(x)/len(some)))
@@ -153,13 +152,10 @@ def _records(ds, dec, raw, graph, *, searched, told, **common):
         if y is not None: y, labels = y[ds.known], labels[ds.known]
         return make_record('fit', ds.name, ds.n, method, y=y, labels=labels,
                            seconds=round(seconds, 1), **common, **more)
-    plain = record('k-means', raw['labels'].numpy(), raw['seconds'], precision='float32',
-                   iterations=raw['iterations'])
-    if raw['fitted_on'] < ds.n: plain['measured'] = dict(fitted_on=raw['fitted_on'])
-    before = [plain]
-    if graph:
-        before.append(record('spectral', graph['labels'].numpy(), graph['seconds'],
-                             precision='float32'))
+    before = [record(name, found['labels'].numpy(), found['seconds'], precision='float32',
+                     iterations=found.get('iterations'))
+              for name, found in (('k-means', raw), ('spectral', graph)) if found]
+    if raw['fitted_on'] < ds.n: before[0]['measured'] = dict(fitted_on=raw['fitted_on'])
     common['precision'] = precision_used(dec.precision, device)
     ends = [h[-1][0] for name, h in dec.history_.items() if name not in ('clusters', 'changes')]
     seconds = searched + dec.seconds_['autoencoder'] + dec.seconds_['kmeans']

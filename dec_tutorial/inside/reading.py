@@ -299,7 +299,7 @@ def _header(first, path):
     if other := re.search('[;\t]', ''.join(first)):
         raise DecError(f"{path} has {other[0]!r} between its cells; save it with commas between "
                        f"cells and points in numbers")
-    if not first[0].strip():
+    if not first[0].strip() or first[0].startswith('Unnamed:'):
         raise DecError(f"{path}: the first column has no name, as where pandas writes its index; "
                        f"save with index=False, or name the column if it is a feature")
     return first
