@@ -58,14 +58,13 @@ def dec_fit(
 ):
     "Cluster DATA with DEC: print a table, leave records, model, pictures and report in a folder"
     if sys.stderr.isatty(): print('loading PyTorch …', end='\r', file=sys.stderr)
-    from dec_tutorial.fitting import _fit_and_report         # takes seconds
-    reading = dict(table=table, fill=fill, size=size, colour=colour, features=features,
-                   folder_classes=folder_classes, drop=drop and drop.split(','))
-    _fit_and_report(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
-                    root=root, no_download=no_download, update_interval=update_interval,
-                    ae_iter=ae_iter, max_iter=max_iter, precision=precision, device=device,
-                    dims=dims, alpha=alpha, classes=classes, header=header, copy_to=copy_into,
-                    reading={name: v for name, v in reading.items() if v})
+    from dec_tutorial.fitting import _fit_and_print         # takes seconds
+    _fit_and_print(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
+                   root=root, no_download=no_download, classes=classes, header=header,
+                   copy_to=copy_into, update_interval=update_interval, ae_iter=ae_iter,
+                   max_iter=max_iter, precision=precision, device=device, dims=dims, alpha=alpha,
+                   reading=dict(table=table, fill=fill, size=size, colour=colour, features=features,
+                                folder_classes=folder_classes, drop=drop and drop.split(',')))
 
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
@@ -80,6 +79,6 @@ def dec_predict(
     copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
-    from dec_tutorial.fitting import _predict_and_write
-    _predict_and_write(model, data, out=out, root=root, device=device, header=header,
+    from dec_tutorial.fitting import _predict_and_print
+    _predict_and_print(model, data, out=out, root=root, device=device, header=header,
                        features=features, copy_to=copy_into)

@@ -66,10 +66,8 @@ def run_fit(
         told = None if worker()[1] > 1 else ck.once(                 # its second fit is for one
             'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy()))
     if not first: return dec, [], None
-    params = {name: v for name, v in dict(n_clusters=n_clusters, **settings).items()
-              if v is not None and name not in ('recipe', 'device', 'precision')}
-    records = _records(ds, dec, raw, graph, searched=searched, told=told, params=params,
-                       command=command)
+    records = _records(ds, dec, raw, graph, searched=searched, told=told, command=command,
+                       settings=dict(n_clusters=n_clusters, **settings))
     table = _table(records, dec, ds.x)
     _write_all(out, ds, dec, records, table=table, curve=curve)
     ck.clear()
@@ -142,10 +140,12 @@ def raw_spectral(
                 seconds=time.perf_counter() - began)
 
 # %% ../nbs/43_fitting.ipynb #e4f94c75
-def _records(ds, dec, raw, graph, *, searched, told, **common):
+def _records(ds, dec, raw, graph, *, searched, told, settings, **common):
     "The rows as records; the seconds of a row are those of everything it needs"
     device = pick_device(dec.device)
-    common.update(recipe=dec.recipe_.name, seed=dec.seed_,
+    params = {name: v for name, v in settings.items()
+              if v is not None and name not in ('recipe', 'device', 'precision')}
+    common.update(params=params, recipe=dec.recipe_.name, seed=dec.seed_,
                   device='cpu' if device.type == 'cpu' else torch.cuda.get_device_name(device))
     def record(method, labels, seconds, **more):
         y = ds.y
@@ -345,10 +345,11 @@ def _command_line(data, options): # that repeats a run
     return shlex.join(map(str, words))
 
 # %% ../nbs/43_fitting.ipynb #ftt00011
-def _fit_and_report(data, *, n_clusters, method, recipe, seed, out, root, no_download, classes,
-                    header, copy_to, reading, **settings):
+def _fit_and_print(data, *, n_clusters, method, recipe, seed, out, root, no_download, classes,
+                   header, copy_to, reading, **settings):
     "What `dec_fit` does: load, fit, write, and print what came out"
     if copy_to: _refuse_copies(copy_to, data)
+    reading = {name: v for name, v in reading.items() if v}
     ds = read_points(data, root=root, download=not no_download, classes=classes or True,
                      header=header, **reading)
     method = get_method(method).name
@@ -380,7 +381,7 @@ def _strangers(ds, strange, m=5): # the first of them by name
             f"({len(rows)}): {named}{' …' if len(rows) > m else ''}")
 
 # %% ../nbs/43_fitting.ipynb #inpfit03
-def _predict_and_write(model, data, *, out, root, device, header, features, copy_to):
+def _predict_and_print(model, data, *, out, root, device, header, features, copy_to):
     "What `dec_predict` does: assign points to clusters, write them, and say which look unlike any"
     if copy_to: _refuse_copies(copy_to, data)
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
