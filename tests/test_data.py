@@ -138,7 +138,7 @@ class TestCsv:
         ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6.5\n', [0, 0]),               # what spreadsheets write
         ('0,1,2,label\n1,2,3,1\n4,5,6.5,0\n', [1, 0]), ('1,2,3\n4e0,+5, 6.5\n', None),
         ('a, b,2020\n1, 2, 3\n4,5,6.5\n\n,,\n,,\n', None),       # a spreadsheet's empty last lines
-        ('a,b,c,\n1,2,3,\n4,5,6.5,\n', None)])
+        ('a,b,c,\n1,2,3,\n4,5,6.5,\n', None), ('a,b,c\n1,2,3\n4,5,6.5\n'.encode('utf-16'), None)])
     def test_good_tables(self, tmp_path, text, y):
         ds = self.load(tmp_path, text)
         np.testing.assert_array_equal(ds.x, [[1, 2, 3], [4, 5, 6.5]])
@@ -171,15 +171,21 @@ class TestCsv:
         assert self.load(tmp_path, 'region, 2020 \n1,2\n').names == ['region', '2020']
         assert refused(lambda: self.load(tmp_path, 'nan,2\n1,3\n'), 'NaN at row 0')    # no names
 
-    @pytest.mark.parametrize('cell', '2020-01-31 $1 1.500.000 1" "1,5" 12% #N/A ? NA - yes red'.split())
-    def test_what_pandas_would_call_words(self, tmp_path, cell):
-        assert refused(lambda: self.load(tmp_path, f'a,b\n1,{cell}\n'), "row 0, column 'b'")
+    @pytest.mark.parametrize('cells, mend', [
+        ('2020-01-31 02/28/2020', 'make a number of each date'), ('$1 €1.50', 'plain numbers'),
+        ('1.500.000 1"', 'plain numbers'), ('"1,5" "1,500"', 'plain numbers'),
+        ("12% 3kg '4'", 'plain numbers'), ('#DIV/0! #N/A ? NA - null', 'leave such cells empty'),
+        ('yes No T', 'write 1 and 0'), ('red', 'encode or drop it')])
+    def test_what_mends_a_column(self, tmp_path, cells, mend):
+        for cell in cells.split(' '):
+            assert refused(lambda: self.load(tmp_path, f'a,b\n1,{cell}\n'), 'row 0', mend)
+        assert refused(lambda: self.load(tmp_path, 'a\n1\n2\nTotal\n'), '1 such cells: mend them')
 
     def test_bad_columns_are_named_all_at_once(self, tmp_path):
-        rows = (f'{"ab"[i % 2]},A{i},{i % 4 or "#DIV/0!"},{i}\n' for i in range(30))
-        assert refused(lambda: self.load(tmp_path, 'species,id,v,w\n' + ''.join(rows)),
-                       "column 'species' (encode or drop it, or call it class if", "column 'id' (encode",
-                       "column 'v' (8 such cells: mend them, or drop their rows)")
+        rows = (f'{"ab"[i % 2]},A{i},{i or ""},{i % 4 or "#DIV/0!"},{i}\n' for i in range(30))
+        bad = "column 'species' (encode or", "column 'id' (an identifier: drop", "nothing at row 0, column 'h'"
+        assert refused(lambda: self.load(tmp_path, 'species,id,h,v,w\n' + ''.join(rows)), *bad,
+                       "column 'v' (leave such cells", 'call it class if')
         assert refused(lambda: self.load(tmp_path, 'a,b,c\n1,,3\n1,2,\n'), "'b' (2 such", "also in column 'c'")
 
     @pytest.mark.parametrize('name', ['CustomerID', 'ID#'])
@@ -278,7 +284,7 @@ class TestBadFiles:
         assert refused(lambda: load_data(tmp_path/'t.npy'), 't.npy', '.astype(str)')
         for arrays, name in ((dict(x=bombs), 'x'), (dict(x=x, y=words), 'y'), (dict(x=x, z=words), '')):
             np.savez(tmp_path/'t.npz', **arrays)
-            if name: assert refused(lambda: load_data(tmp_path/'t.npz'), 't.npz', '.astype(str)')
+            if name: assert refused(lambda: load_data(tmp_path/'t.npz'), f't.npz: {name}', '.astype')
             else: assert load_data(tmp_path/'t.npz').n == 2                      # nobody needs z
         assert not (tmp_path/'trace').exists()
         pickle.loads(pickle.dumps(bombs))                                    # the bomb itself works

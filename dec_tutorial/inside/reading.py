@@ -100,24 +100,39 @@ def _column(table, j): # as errors call it: by its name where it has one, else b
     return f'column {name!r}' if isinstance(name, str) else f'column {j}'
 
 # %% ../../nbs/40_reading.ipynb #mend0001
-def _mend(words, n): # what to do about the words among the n cells of one column
+_LOOKS = { # a cell that is no number -> what mends its column
+    r'#.*|-+|\.+|\?|n/?a|null|none|missing': 'leave such cells empty, then fill or drop them',
+    r'true|false|yes|no|t|f': 'write 1 and 0',
+    r'timestamp.*|\d{1,4}([-/.])\d\d?\1\d{1,4}([ t].*)?|\d+:\d\d.*': 'make a number of each date',
+    r'\W*\d[\d.,_\s]*\D{0,5}': 'write plain numbers like 1234.5, with commas between cells'}
+
+def _mend(words, n): # of the n cells of one column
+    first = str(words.iloc[0]).strip()
+    for looks, advice in _LOOKS.items():
+        if re.fullmatch(looks, first, re.IGNORECASE): return advice
+    if len(words) > 20 and words.is_unique: return 'an identifier: drop it'
     if 2*len(words) < n: return f'{len(words)} such cells: mend them, or drop their rows'
     if len(words) < 2*words.nunique(): return 'encode or drop it'
     return 'encode or drop it, or call it class if it holds the classes'
 
+# %% ../../nbs/40_reading.ipynb #4638fa6e
 def _refuse_words(table, what):
-    "A `DecError` that names every column with a word or a date in it"
+    "A `DecError` that names every column with a word or a date in it, and those with holes"
     if hasattr(table, 'dtype') and table.dtype.kind in 'biufc': return
-    bad = []
+    bad, found = [], False
     for j, (_, column) in enumerate(pd.DataFrame(table).items()):
-        if column.dtype.kind not in 'OM': continue
-        cells = column.reset_index(drop=True).astype(object)
-        words = cells[[isinstance(v, (str, pd.Timestamp)) for v in cells]]
-        words = words[pd.to_numeric(words, errors='coerce').isna()]
+        cells, words = column.reset_index(drop=True), []
+        if column.dtype.kind in 'OM':
+            words = cells[[isinstance(v, (str, pd.Timestamp)) for v in cells.astype(object)]]
+            words = words[pd.to_numeric(words.astype(object), errors='coerce').isna()]
         if len(words):
+            found = True
             bad.append(f'{words.iloc[0]!r:.60} at row {words.index[0]}, {_column(table, j)} '
                        f'({_mend(words, len(cells))})')
-    if bad:
+        elif cells.isna().any():
+            bad.append(f'nothing at row {cells.isna().argmax()}, {_column(table, j)} (fill or drop '
+                       f'it)')
+    if found:
         more = f'; {len(bad) - 5} more columns like these' if len(bad) > 5 else ''
         raise DecError(f"{what} holds {'; '.join(bad[:5])}{more}, where there must be a real "
                        f"number")
@@ -247,20 +262,31 @@ def _dataset(name, what, x, y=None, image_shape=None, **more): # what: its name 
     return Dataset(name, points, image_shape=image_shape, **more)
 
 # %% ../../nbs/40_reading.ipynb #35d01ec6
+_CSR = ('data', 'indices', 'indptr', 'shape')
+
+def _unpickled(read, what): # cells of kind object are pickled, and a pickle is never opened
+    try: return read()
+    except ValueError as e:
+        if 'allow_pickle' not in str(e) and 'Python objects' not in str(e): raise
+        raise DecError(f"{what} holds Python objects, as words and mixed cells often are, which "
+                       f"NumPy pickles and this package never opens; save words with .astype(str), "
+                       f"numbers with .astype(float)") from e
+
 def _read_npz(path):
-    csr = ['data', 'indices', 'indptr', 'shape']
+    arrays = {}
     with np.load(path, allow_pickle=False) as f:
-        arrays = {name: f[name] for name in (*csr, 'format', 'x', 'y', 'image_shape')
-                  if name in f.files}
+        for name in [n for n in (*_CSR, 'format', 'x', 'y', 'image_shape') if n in f.files]:
+            arrays[name] = _unpickled(partial(f.get, name), f'{path}: {name}')
+        there = sorted(f.files)
     if arrays.get('format', b'csr') != b'csr':
         raise DecError(f"{path} holds a sparse matrix that is not CSR; save x.tocsr() instead")
-    if {*csr} <= {*arrays}:
-        *cells, shape = (arrays[name] for name in csr)
+    if all(k in arrays for k in _CSR):
+        *cells, shape = (arrays[k] for k in _CSR)
         arrays['x'] = sparse.csr_matrix(tuple(cells), shape=tuple(shape.tolist()))
         arrays['x'].check_format(full_check=True)
     if 'x' not in arrays:
-        raise DecError(f"{path} has arrays {f.files}; it needs x, or data, indices, indptr and "
-                       f"shape")
+        raise DecError(f"{path} has arrays {there}; it needs x, or data, indices, indptr "
+                       f"and shape")
     found = {k: arrays[k] for k in ('x', 'y', 'image_shape') if k in arrays}
     if 'image_shape' in found: found['image_shape'] = tuple(found['image_shape'].tolist())
     return found
@@ -279,7 +305,7 @@ def thinned(x:np.ndarray)->np.ndarray: # points, (n, d), perhaps on disk
     return x[::max(1, math.ceil(4*x.nbytes/IN_MEMORY))]
 
 def _read_npy(path):
-    x = np.lib.format.open_memmap(path, mode='r')
+    x = _unpickled(partial(np.lib.format.open_memmap, path, mode='r'), path)
     if x.nbytes <= IN_MEMORY: x = np.array(x)
     elif x.dtype != np.float32 or not x.flags.c_contiguous:
         warnings.warn(f'{path} holds {x.dtype} and has to be copied into memory; saved as float32, '
@@ -341,7 +367,9 @@ def _check_classes(y, path): # a feature that happens to be called y would pass 
 
 # %% ../../nbs/40_reading.ipynb #a2e189a0
 def _read_csv(path, header=False): # True: the first line is names, even if all are numbers
-    how = dict(header=None, keep_default_na=False, skipinitialspace=True, encoding='utf-8-sig')
+    with open(path, 'rb') as f: wide = f.read(2) in (b'\xff\xfe', b'\xfe\xff')
+    how = dict(header=None, keep_default_na=False, skipinitialspace=True,
+               encoding='utf-16' if wide else 'utf-8-sig')
     first = pd.read_csv(path, nrows=1, dtype=str, **how).iloc[0].tolist()
     names = first if header else _header(first, path)
     table = pd.read_csv(path, skiprows=1 if names else 0, na_values=['', 'nan', 'NaN'],
@@ -375,9 +403,6 @@ def _read_file(path, classes=True, header=False, drop=(), only=()):
     except Exception as e:
         mend = 'mend it, or save the table in another kind of file'
         if isinstance(e, UnicodeDecodeError): mend = 'save it as UTF-8'
-        if re.search('allow_pickle|Python objects', str(e)):
-            mend = ('a pickle is never opened; save words with .astype(str), numbers with '
-                    '.astype(float)')
         raise DecError(f"{path} cannot be read as {kind} ({_reason(e)}); {mend}") from e
     if any(isinstance(name, str) for name in getattr(found['x'], 'columns', ())):
         found = _features(found['x'], path, classes, drop=drop, only=only)
