@@ -120,7 +120,9 @@ def finetune(
         tenth = len(rows)//10 if len(rows) >= 20 else 0     # fewer: train on all and watch all
         watched, learned = shuffled[:tenth or len(rows)], shuffled[tenth:]
         enough = .01*rows[shuffled[:2048]].var(0, correction=0).mean().item()
-        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience, enough)]
+        epoch = len(learned)//stage.batch(len(learned))
+        callbacks = [Plateau(ae, rows[watched[:2048]], stage.patience, enough,
+                             every=max(100, 3*epoch))]
     def loss(b):
         x = rows[learned[b]]
         if augment: x = augment(x)
