@@ -102,7 +102,8 @@ def load_pictures(
                 if im.mode in ('RGBA', 'LA', 'PA') or 'transparency' in im.info:
                     white = Image.new('RGBA', im.size, 'white')
                     im = Image.alpha_composite(white, im.convert('RGBA'))
-                if im.mode == 'F' or im.mode == 'I' and not 2**8 <= np.asarray(im).max() < 2**16:
+                top = np.asarray(im).max() if im.mode == 'I' else 0
+                if im.mode == 'F' or 0 < top < 2**8 or top >= 2**16:
                     raise DecError(f'{f} has numbers without a known range in its pixels; save it '
                                    f'with 8 or 16 bits a pixel')
                 if im.mode[0] == 'I':                   # 16 bits; Pillow would cut them off at 255
