@@ -43,9 +43,11 @@ class ConvAutoEncoder(nn.Module):
         shape, down, up = (1, *self.image_shape)[-3:], [], []
         for c, k in zip(channels, (5, 5, *[3]*len(channels))):
             after = (c, -(-shape[1]//2), -(-shape[2]//2))
-            down += [nn.Conv2d(shape[0], c, k, 2, k//2), nn.ReLU(inplace=True)]
+            half = dict(kernel_size=k, stride=2, padding=k//2)
+            down += [nn.Conv2d(shape[0], c, **half), nn.ReLU(inplace=True)]
             extra = tuple(1 - n % 2 for n in shape[1:])       # the sizes of the way down, going up
-            up[:0] = [nn.ReLU(inplace=True), nn.ConvTranspose2d(c, shape[0], k, 2, k//2, extra)]
+            up[:0] = [nn.ReLU(inplace=True),
+                      nn.ConvTranspose2d(c, shape[0], output_padding=extra, **half)]
             shape = after
         n = math.prod(shape)
         self.encoder = nn.Sequential(nn.Unflatten(1, (1, *self.image_shape)[-3:]), *down,
