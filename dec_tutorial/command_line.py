@@ -6,24 +6,28 @@
 __all__ = ['dec_fit', 'dec_predict']
 
 # %% ../nbs/09_command_line.ipynb #clx00001
-import sys
+import argparse, sys
 from .inside.commands import _arg, _command
 
 # %% ../nbs/09_command_line.ipynb #clx00002
-def number_or_auto(text): # argparse names the function where a text does not fit
-    return text if text == 'auto' else int(text)
+def _number_or_auto(text):
+    try: return text if text == 'auto' else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
 
-def widths(text): # of 64,64,5
-    return tuple(map(int, text.split(',')))
-
-def height_width(text): # of 32, or of 32,48
-    size = widths(text)
-    return size*2 if len(size) == 1 else size
+def _widths(text):
+    try: return tuple(map(int, text.split(',')))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of widths like 64,64,5") from None
 
 _DATA = ('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k; a folder of '
          'pictures or texts; a .txt file, a text a line; or a .npz, .npy, .csv, .tsv, .parquet or '
          '.xlsx file (a column y, target, label(s) or class(es) is taken for classes; y beside x '
          'is not)')
+
+def _height_width(text): # of 32, or of 32,48
+    size = _widths(text)
+    return size*2 if len(size) == 1 else size
 
 # %% ../nbs/09_command_line.ipynb #d6b537dc
 @_command
@@ -33,20 +37,20 @@ def dec_fit(
                 'ConvDEC, ConvDEC-pooled, ConvDEC-DA, DEC+neighbours', str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors
     seed:int=0, # of everything random
-    n_clusters:_arg('or auto; default: as many as there are classes', number_or_auto)=None,
+    n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,
     out:str=None, # folder for the results; default: dec_runs/DATA[-METHOD]-RECIPE-SEED
     update_interval:int=None, # mini-batches between two refreshes, λ; default: the recipe's
     ae_iter:int=None, # mini-batches of the autoencoder's stages; default: the recipe's
     max_iter:int=None, # most mini-batches of the KL phase; default: the recipe's
     dims:_arg("widths of the encoder, like 64,64,5; ConvDEC: the last; default: the recipe's",
-              widths)=None,
+              _widths)=None,
     alpha:float=None, # see DEC; smaller where clusters whose codes lie near each other merge
     classes:str=None, # of a table: the column with the classes, or none; default: by its name
     drop:str=None, # of a table: columns to leave out, like id,name
     header:bool=False, # of a .csv: its first line is names, even if all of them are numbers
     table:bool=False, # a mixed table: scale numbers, encode words, dates and truth values
     fill:bool=False, # with --table: fill missing cells
-    size:_arg('pictures are brought to this height,width; default: 32,32', height_width)=None,
+    size:_arg('pictures are brought to this height,width; default: 32,32', _height_width)=None,
     colour:bool=False, # pictures in colour; default: grey
     folder_classes:bool=False, # the folder of a picture or text is its class, to score with
     features:str=None, # in place of pixels or words: a network like resnet18, or an .npy file
