@@ -22,7 +22,7 @@ forks = multiprocessing.get_context('forkserver')
 forks.set_forkserver_preload(['dec_tutorial.fitting', 'torch._dynamo',
                               'matplotlib.backends.backend_agg', 'nbdev.test'])
 
-def pytest_collection_modifyitems(items): # what takes longest first, so that nobody waits at the end
+def pytest_collection_modifyitems(items): # what takes longest first: nobody waits at the end
     slow = [i for mark in ('pages', 'slow') for i in items if i.get_closest_marker(mark)]
     items[:] = slow + [i for i in items if i not in slow]
 
@@ -51,7 +51,8 @@ class Child:
         self.process.join(timeout)
         late = self.process.exitcode is None
         if late: self.process.kill(); self.process.join()
-        out, err = [f.read_text(encoding='utf-8') if f.exists() else '' for f in (self.out, self.err)]
+        out, err = (f.read_text(encoding='utf-8') if f.exists() else ''
+                    for f in (self.out, self.err))
         code = 'too late' if late else self.process.exitcode
         return subprocess.CompletedProcess(self.args, code, out, err)
 

@@ -1,10 +1,10 @@
 """A GPU that is none, so that a machine without one can walk the way through one all the same
 
-Its tensors say that they lie on a device of their own, and the CPU computes their numbers. What a real GPU refuses
-is refused here (tensors of two devices in one operation, NumPy looking at them), and `waits` counts what makes a
-program wait for a GPU. 'cuda' and 'auto' mean this device. A plugin of pytest, in the folder of the tests:
-`python -m pytest test_gpu.py -p pretended_gpu`; `.ci/seeds 22 --seeds 0 --gpu` runs pages on it.
-"""
+Its tensors say that they lie on a device of their own, and the CPU computes their numbers. What a
+real GPU refuses is refused here (tensors of two devices in one operation, NumPy looking at them),
+and `waits` counts what makes a program wait for a GPU. 'cuda' and 'auto' mean this device.
+A plugin of pytest: `python -m pytest test_gpu.py -p pretended_gpu`, in the folder of the tests;
+`.ci/seeds 22 --seeds 0 --gpu` runs pages on it."""
 import os, sys, traceback
 from collections import Counter
 import pytest, torch
@@ -31,7 +31,8 @@ class OnGPU(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, f, types, args=(), kw=None): return compute(f, args, kw or {})
     def __format__(self, spec): return format(self.item() if self.ndim == 0 else str(self), spec)
-    def __reduce_ex__(self, protocol): return self.numbers.detach().__reduce_ex__(protocol)  # in a file
+    def __reduce_ex__(self, protocol): # in a file
+        return self.numbers.detach().__reduce_ex__(protocol)
     def __deepcopy__(self, memo):
         new = OnGPU(self.numbers.clone())
         if isinstance(self, torch.nn.Parameter): new = torch.nn.Parameter(new, self.requires_grad)

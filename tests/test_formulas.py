@@ -4,22 +4,19 @@ import itertools, math
 import mpmath as mp, numpy as np, pytest, scipy.stats, torch
 from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy import sparse
 from torch.profiler import ProfilerActivity, profile
 from conftest import make_blobs
-from dec_tutorial.family.losses import Rising
 from dec_tutorial.data import DecError
 from dec_tutorial.dec import DEC
 from dec_tutorial.methods import Method
 from dec_tutorial.kl import dec_loss, kl_gradients, kl_loss, kmeans_start
 from dec_tutorial.evaluation import cluster_accuracy, purity, scores
 from dec_tutorial.soft_assignment import log_soft_assign, soft_assign
-from dec_tutorial.sae import dropout, reconstruction_loss
+from dec_tutorial.sae import reconstruction_loss
 from dec_tutorial.target_distribution import one_hot_target, row_entropy, target_distribution
-from dec_tutorial.training import Rows, Stage, Trainer
 
 ALPHAS = (.1, 1., 3., 100., math.inf)
-few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 def toy(n=12, k=4, d=3, seed=0, spread=2.): # float64 points and centroids
     g = torch.Generator().manual_seed(seed)
@@ -29,16 +26,23 @@ def some_p(n=12, k=4):
     return torch.softmax(3*torch.randn(n, k, generator=torch.Generator().manual_seed(9),
                                        dtype=torch.float64), 1)
 
-def test_formulas_take_arrays_and_keep_their_type():
-    z, mu = toy()
-    p, f = some_p(), torch.arange(1., 5., dtype=torch.float64)
-    for dtype in (torch.float64, torch.float32):
-        a, b, c, d = (v.to(dtype) for v in (z, mu, p, f))
-        for func, given in ((soft_assign, (a, b)), (target_distribution, (c, d)),
-                            (kl_gradients, (a, b, c)), (kl_loss, (c, soft_assign(a, b)))):
-            ours, theirs = func(*given), func(*(v.numpy() for v in given))
-            for u, v in zip(*((r if isinstance(r, tuple) else (r,)) for r in (ours, theirs))):
-                assert u.dtype == v.dtype == dtype and torch.equal(u, v), func.__name__
+z, mu = toy()
+q = soft_assign(z, mu)
+
+@pytest.mark.parametrize('dtype', [torch.float64, torch.float32])
+@pytest.mark.parametrize('func, given', [
+    (soft_assign, (z, mu)), (target_distribution, (q,)), (one_hot_target, (q,)),
+    (row_entropy, (q,)), (kl_loss, (some_p(), q)), (kl_gradients, (z, mu, some_p()))])
+def test_formulas_take_arrays_and_keep_their_type(func, given, dtype):
+    given = [v.to(dtype) for v in given]
+    ours, theirs = func(*given), func(*(v.numpy() for v in given))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert {v.dtype for v in (ours if isinstance(ours, tuple) else [ours])} == {dtype}
+
+def test_whole_numbers_are_welcome():
+    q = np.eye(2, dtype=int)
+    assert (target_distribution(q).numpy() == q).all()
+    assert kl_loss(q, q) == 0
 
 # --- equation 1 ---
 
@@ -48,36 +52,23 @@ def kernel(z, mu, alpha): # of one pair of lists
 
 def normalised(rows): return [[v/sum(r) for v in r] for r in rows]
 
+@pytest.mark.parametrize('sizes', [(12, 4, 3), (1, 2, 1), (30, 5, 40)], ids=str)
 @pytest.mark.parametrize('alpha', ALPHAS)
-def test_soft_assign_is_equation_1(alpha):
-    z, mu = toy()
+def test_soft_assign_is_equation_1(alpha, sizes):
+    z, mu = toy(*sizes, spread=1.)
     naive = normalised([[kernel(a, b, alpha) for b in mu.tolist()] for a in z.tolist()])
     q = soft_assign(z, mu, alpha)
     torch.testing.assert_close(q, torch.tensor(naive, dtype=torch.float64), rtol=1e-12, atol=0)
     torch.testing.assert_close(log_soft_assign(z, mu, alpha), q.log(), rtol=1e-10, atol=1e-12)
-
-# in one dimension the kernel is SciPy's density of Student's t with alpha degrees of freedom, or
-# the normal's
-@pytest.mark.parametrize('alpha', ALPHAS)
-def test_soft_assign_is_students_t(alpha):
-    z, mu = toy(d=1)
-    x = (z - mu.T).numpy()
-    pdf = scipy.stats.norm.pdf(x) if math.isinf(alpha) else scipy.stats.t.pdf(x, df=alpha)
-    np.testing.assert_allclose(soft_assign(z, mu, alpha), pdf/pdf.sum(1, keepdims=True), rtol=1e-11)
 
 @pytest.mark.parametrize('alpha', ALPHAS)
 def test_soft_assign_gradcheck(alpha):
     z, mu = (t.requires_grad_() for t in toy(n=4, k=3, spread=1.))
     assert torch.autograd.gradcheck(lambda z, mu: soft_assign(z, mu, alpha), (z, mu))
 
-@pytest.mark.parametrize('alpha', [0, -1., math.nan])
-def test_soft_assign_refuses_alpha(alpha):
-    with pytest.raises(DecError, match='alpha must be greater than 0'): soft_assign(*toy(), alpha)
-
 # --- equation 3 ---
 
 def test_target_is_equation_3():
-    q = soft_assign(*toy())
     f = [sum(c) for c in zip(*q.tolist())]
     naive = normalised([[v*v/s for v, s in zip(r, f)] for r in q.tolist()])
     torch.testing.assert_close(target_distribution(q), torch.tensor(naive, dtype=torch.float64),
@@ -101,7 +92,7 @@ def test_an_empty_cluster_stays_finite(left):
 # --- equations 2, 4, 5 ---
 
 def test_kl_loss_is_scipys_entropy():
-    q, p = soft_assign(*toy()), some_p()
+    p = some_p()
     p[0] = torch.tensor([0, 1, 0, 0])                                      # 0 log 0 is 0
     assert kl_loss(p, q).item() == pytest.approx(scipy.stats.entropy(p, q, axis=1).mean(),
                                                  rel=1e-12)
@@ -121,57 +112,15 @@ def autograd(z, mu, p, alpha): # of the sum over points, p constant
 
 @pytest.mark.parametrize('alpha', ALPHAS)
 def test_equations_4_and_5_are_automatic_differentiation(alpha):
-    z, mu = toy()
     for ours, theirs in zip(kl_gradients(z, mu, some_p(), alpha), autograd(z, mu, some_p(), alpha)):
         assert theirs.abs().max() > .1
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
-# --- properties ---
-
-@st.composite
-def float64_problem(draw): # n, k, d of every size, alpha, and a generator for more
-    n, k, d = draw(st.integers(1, 6)), draw(st.integers(2, 5)), draw(st.integers(1, 4))
-    seed, spread = draw(st.integers(0, 10**6)), draw(st.sampled_from([.01, 1., 10.]))
-    return *toy(n, k, d, seed, spread), draw(st.sampled_from(ALPHAS)), np.random.default_rng(seed)
+# --- float32 at its worst, against 50 digits ---
 
 def is_distribution(q, tol):
     return bool((q >= 0).all() and (q <= 1 + tol).all()
                 and (q.double().sum(1) - 1).abs().max() <= tol)
-
-@few
-@given(float64_problem())
-def test_rows_are_distributions(problem):
-    z, mu, alpha, _ = problem
-    for dtype, tol in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        q = soft_assign(z.to(dtype), mu.to(dtype), alpha)
-        assert (q.dtype == dtype and is_distribution(q, tol)
-                and is_distribution(target_distribution(q), tol))
-
-@few
-@given(float64_problem())
-def test_names_of_clusters_do_not_matter(problem):
-    z, mu, alpha, rng = problem
-    perm = torch.from_numpy(rng.permutation(len(mu)))
-    q, permuted = soft_assign(z, mu, alpha), soft_assign(z, mu[perm], alpha)
-    torch.testing.assert_close(permuted, q[:, perm], rtol=1e-12, atol=0)
-    torch.testing.assert_close(target_distribution(permuted), target_distribution(q)[:, perm],
-                               rtol=1e-12, atol=0)
-
-@few
-@given(float64_problem())
-def test_only_distances_matter(problem):
-    z, mu, alpha, rng = problem
-    d = z.shape[1]
-    turn = torch.from_numpy(np.linalg.qr(rng.standard_normal((d, d)))[0])
-    shift = torch.from_numpy(rng.uniform(-9, 9, d))
-    q = soft_assign(z, mu, alpha)
-    for moved in (soft_assign(z + shift, mu + shift, alpha),
-                  soft_assign(z @ turn, mu @ turn, alpha)):
-        torch.testing.assert_close(moved, q, rtol=0, atol=1e-9)
-        torch.testing.assert_close(target_distribution(moved), target_distribution(q), rtol=0,
-                                   atol=1e-9)
-
-# --- float32 at its worst, against 50 digits ---
 
 def cells(lo, hi):
     return st.builds(lambda s, m, e: np.float32(s*m*10.**e), st.sampled_from((-1, 1)),
@@ -289,22 +238,7 @@ def test_accuracy_is_the_best_of_all_maps(labels):
     assert (purity(y, c) == pytest.approx(majority)
             and purity(y, c) >= cluster_accuracy(y, c) - 1e-12)
 
-@few
-@given(labellings)
-def test_nmi_by_hand(labels): # NMI = I(l, c) / ½(H(l) + H(c)), section 5.5
-    y, c = labels
-    share = lambda v: [v.count(a)/len(v) for a in set(v)]
-    h = lambda v: -sum(s*math.log(s) for s in share(v))
-    mutual = h(y) + h(c) - h(list(zip(y, c)))
-    assert scores(y, c)['nmi'] == pytest.approx(mutual/((h(y) + h(c))/2) if h(y) + h(c) else 1,
-                                                abs=1e-9)
-
-def test_more_clusters_than_classes_is_punished_by_accuracy_alone():
-    y = ['a', 'a', 'b', 'b']                                     # two clusters may not share a name
-    assert (cluster_accuracy(y, [0, 1, 2, 3]) == .5 and purity(y, [0, 1, 2, 3]) == 1
-            and cluster_accuracy(y, [5, 5, 5, 5]) == .5)
-
-@pytest.mark.parametrize('y, c', [([0, 1], [0]), ([[0, 1]], [[0, 1]]), (0, 0), ([], [])])
+@pytest.mark.parametrize('y, c', [([0, 1], [0]), ([[0, 1]], [[0, 1]]), ([], [])])
 def test_metrics_refuse(y, c):
     for f in (cluster_accuracy, purity, scores):
         with pytest.raises(DecError): f(y, c)
@@ -317,36 +251,25 @@ def variant(**parts): # a short run
     return DEC(3, method=Method('own', **parts), ae_iter=30, max_iter=30, update_interval=10, tol=0,
                random_state=0, precision='float32').fit(blobs)
 
-def test_the_loss_is_handed_in():
-    usual, tenth = variant(), variant(loss=lambda b: .1*dec_loss(b))
-    same = variant(loss=lambda b: kl_loss(b.p, b.q))
+@pytest.fixture(scope='module')
+def usual(): return variant()
+
+def test_the_loss_is_handed_in(usual):
+    tenth, same = variant(loss=lambda b: .1*dec_loss(b)), variant(loss=lambda b: kl_loss(b.p, b.q))
     np.testing.assert_array_equal(same.cluster_centers_, usual.cluster_centers_)
     assert (tenth.cluster_centers_ != usual.cluster_centers_).any()
 
-def test_equations_4_and_5_by_hand_walk_the_same_way():
-    "A loss whose gradient is the hand-written one: a whole run ends where autograd's does"
-    def by_hand(b):
-        dz, dmu = kl_gradients(b.z.detach(), b.mu.detach(), b.p)
-        return ((dz*b.z).sum() + (dmu*b.mu).sum())/len(b.z)
-    usual, hand = variant(), variant(loss=by_hand)
-    np.testing.assert_allclose(hand.cluster_centers_, usual.cluster_centers_, atol=1e-5)
-    np.testing.assert_allclose(hand.transform(blobs), usual.transform(blobs), atol=1e-4)
-
-def test_centroids_can_be_frozen():
+def test_centroids_can_be_frozen(usual):
     fixed = variant(train_centroids=False)
     start = kmeans_start(torch.from_numpy(fixed.start_codes_), 3, seed=0)['mu'].numpy()
     np.testing.assert_array_equal(fixed.cluster_centers_, start)
-    assert (variant().cluster_centers_ != start).any()
+    assert (usual.cluster_centers_ != start).any()
     assert np.abs(fixed.transform(blobs) - fixed.start_codes_).max() > 1e-4
 
-def test_all_cannot_be_frozen():
-    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
-    with pytest.raises(DecError, match='parameter is frozen'): Trainer(None, [frozen], 10, Stage(5))
-
-def test_the_decoder_can_be_trained():
+def test_the_decoder_can_be_trained(usual):
     def both(b): return dec_loss(b) + reconstruction_loss(b.x, b.x_hat)
     before, after = (d.autoencoder_.decoder[-1].weight
-                     for d in (variant(), variant(train_decoder=True, loss=both)))
+                     for d in (usual, variant(train_decoder=True, loss=both)))
     assert (before != after).any()
 
 def test_target_assignment_and_start_are_handed_in():
@@ -357,32 +280,3 @@ def test_target_assignment_and_start_are_handed_in():
     np.testing.assert_allclose(run.cluster_centers_, run.start_codes_[:3], atol=1e-6)
     q = wide(torch.from_numpy(run.transform(blobs)), torch.from_numpy(run.cluster_centers_), 1.)
     np.testing.assert_allclose(run.predict_proba(blobs), q, atol=1e-6)
-
-# --- what they take, and what they refuse ---
-
-def test_arrays_are_welcome(): # what predict_proba and transform return
-    z, mu = toy()
-    q = soft_assign(z, mu)
-    for f in (row_entropy, one_hot_target, target_distribution, lambda q: kl_loss(q**2, q)):
-        assert torch.equal(f(q.numpy()), f(q))
-    assert torch.equal(kmeans_start(z.numpy(), 3)['labels'], kmeans_start(z, 3)['labels'])
-
-def test_whole_numbers_are_welcome():
-    q = np.array([[1, 0], [0, 1]])
-    assert (target_distribution(q).numpy() == q).all()
-    assert kl_loss(q, q) == 0
-
-def test_a_rate_next_to_one_drops_nearly_everything():
-    assert dropout(torch.ones(100_000), .999995).count_nonzero() < 20
-
-@pytest.mark.parametrize('kind', [np.asarray, np.uint8, np.float64, sparse.csr_matrix])
-def test_rows_are_dense_float32(kind):
-    x = np.arange(12).reshape(4, 3)
-    got = Rows(kind(x), .5)[slice(1, 3)]
-    assert got.dtype == torch.float32
-    assert (got.numpy() == x[1:3]/2).all()
-
-@pytest.mark.parametrize('start, until', [(.4, .4), (.8, .4), (-.1, .5), (.5, 1.1)])
-def test_a_rise_needs_time(start, until):
-    with pytest.raises(DecError, match='start and until must be shares of a run'):
-        Rising(.5, start, until)

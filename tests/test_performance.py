@@ -1,11 +1,9 @@
 "Not slower than it was, and never larger than it need be"
 import json, tracemalloc
-from dataclasses import replace
 import numpy as np, pytest, torch
 from scipy import sparse
 from sklearn.decomposition import PCA
 from conftest import make_blobs
-from dec_tutorial import sae
 from dec_tutorial.inside import reading
 from dec_tutorial.fitting import raw_kmeans
 from dec_tutorial.data import load_data, scale_factor
@@ -16,7 +14,7 @@ from dec_tutorial.inside.machine import has_fast_bf16
 from dec_tutorial.inside.reading import on_disk
 from dec_tutorial.methods import Recipe
 from dec_tutorial.practice.performance import in_turn, our_ae_step, products
-from dec_tutorial.training import Callback, Diverged, Rows, Stage, Trainer
+from dec_tutorial.training import Rows, Stage
 
 tiny = Recipe('tiny', pretrain=Stage(20, dropout=.2), finetune=Stage(40, average=.5),
               cluster=Stage(30, lr=.01), dims=(16, 8, 3), init='uniform', update_interval=10)
@@ -46,17 +44,6 @@ class TestTime:
             assert name in done.stdout and r['median_ms'] > 0
             assert (r['ratio'] is None) == (name == 'kmeans_start')
 
-def test_products_are_the_23(monkeypatch):
-    calls, mm = [], torch.mm
-    def counted(a, b, **kw):
-        calls.append(a.shape[0]*a.shape[1]*b.shape[1])
-        return mm(a, b, **kw)
-    monkeypatch.setattr(torch, 'mm', counted)
-    products(m=8)()
-    dims = [784, 500, 500, 2000, 10, 2000, 500, 500, 784]
-    layers = [8*a*b for a, b in zip(dims, dims[1:])]
-    assert len(calls) == 23 and sum(calls) == 3*sum(layers) - layers[0]
-
 class TestMemory:
     def test_sparse_is_never_dense(self, monkeypatch):
         x, _ = make_blobs(9000, 40)
@@ -81,7 +68,7 @@ class TestMemory:
     def test_the_command_takes_a_part_of_a_file(self, tmp_path, monkeypatch):
         x, _ = make_blobs(900, 20)
         np.save(tmp_path/'x.npy', x)
-        monkeypatch.setattr(reading, 'IN_MEMORY', x.nbytes)         # a quarter of the points at a time
+        monkeypatch.setattr(reading, 'IN_MEMORY', x.nbytes)      # a quarter of the points at a time
         mapped = np.load(tmp_path/'x.npy', mmap_mode='r')
         raw, want = raw_kmeans(mapped, 3), raw_kmeans(x, 3)
         assert (raw['fitted_on'], want['fitted_on']) == (225, 900)
@@ -96,49 +83,3 @@ class TestMemory:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2**28                                       # no more than parts of the data
-
-def test_average_is_the_mean_of_the_path():
-    path = []
-    class Look(Callback):
-        def after_batch(self, tr): path.append(tr.params[0].detach().clone())
-    w = torch.nn.Parameter(torch.zeros(5))
-    x = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
-    Trainer(lambda b: (x[b] - w).square().mean(), [w], 100,
-            Stage(100, batch_size=4, lr=.5, average=.4), callbacks=[Look()]).fit()
-    assert torch.allclose(w, torch.stack(path[69::10]).mean(0), atol=1e-6)
-    assert not torch.allclose(w, path[-1], atol=1e-3)
-
-class TestSecondAttempts:
-    def test_a_rate_too_high_is_halved(self, tmp_path): # also across a kill
-        x = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
-        wild = replace(tiny, finetune=Stage(60, lr=6.), pretrain=None)
-        with pytest.warns(UserWarning, match='half the rate'):
-            once = DEC(3, recipe=wild, random_state=0).fit(x)
-        class Die(Callback):
-            def after_batch(self, tr): raise KeyboardInterrupt
-        job = DEC(3, recipe=wild, random_state=0, checkpoint=tmp_path/'c')
-        with pytest.warns(UserWarning), pytest.raises(KeyboardInterrupt):
-            job.set_params(callbacks=[Die()]).fit(x)
-        with pytest.warns(UserWarning, match='half the rate'):
-            again = job.set_params(callbacks=[Callback()]).fit(x)
-        assert torch.equal(once.layer_.mu, again.layer_.mu)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize('behind, best', [((.5, .3, .32, .34), 1), ((.3, .34, .38), 0),
-                                              ((.5, .3, np.inf, .31), 1), ((.3, np.nan, np.nan, .2), 3)])
-    def test_the_best_of_four_rates_is_kept(self, monkeypatch, behind, best):
-        x = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
-        def error(lr):
-            slow = replace(tiny, dims=(8, 3), pretrain=None, finetune=Stage(1000, batch_size=8, lr=lr))
-            return DEC(3, random_state=0, recipe=slow).fit_autoencoder(x).reconstruction_
-        monkeypatch.setattr(sae, 'behind_pca', lambda *_: 0.)
-        want, left = error(.1*.5**best), iter(behind)
-        monkeypatch.setattr(sae, 'behind_pca', lambda *_: next(left))
-        with pytest.warns(UserWarning, match='half the rate'): assert error(.1) == want
-
-    @pytest.mark.slow
-    def test_no_rate_will_do(self, monkeypatch):
-        monkeypatch.setattr(sae, 'behind_pca', lambda *_: np.nan)
-        slow = replace(tiny, pretrain=None, finetune=Stage(1000, batch_size=8))
-        with pytest.warns(UserWarning), pytest.raises(Diverged, match='no numbers'):
-            DEC(3, recipe=slow, random_state=0).fit(make_blobs(60)[0])

@@ -1,6 +1,7 @@
 "A job that is killed at any moment and started again ends as if nothing had happened"
-import itertools, os, random, resource, signal, socket, subprocess, sys, time
+import itertools, os, random, resource, shutil, signal, socket, time
 from dataclasses import replace
+from pathlib import Path
 import numpy as np, pytest, torch
 from scipy import sparse
 from conftest import files, make_blobs
@@ -33,57 +34,31 @@ def assert_same(a, b): # bit for bit
 @pytest.fixture(scope='module')
 def whole(): return make().fit(points)                             # a fit that nobody disturbed
 
+@pytest.fixture(scope='module')
+def half(tmp_path_factory): # the checkpoint of a fit that was interrupted in its KL phase
+    path = tmp_path_factory.mktemp('half')/'ck'
+    with pytest.raises(KeyboardInterrupt): make(checkpoint=path, callbacks=[Stop(20)]).fit(points)
+    return path
+
 @pytest.fixture
-def left(tmp_path): # the checkpoint of a fit that was interrupted in its KL phase
-    with pytest.raises(KeyboardInterrupt):
-        make(checkpoint=tmp_path/'ck', callbacks=[Stop(20)]).fit(points)
-    return tmp_path/'ck'
+def left(half, tmp_path): return Path(shutil.copy(half, tmp_path/'ck')) # one that a test may change
 
 class TestCheckpoint:
-    @pytest.fixture
-    def ck(self, tmp_path): return Checkpoint(tmp_path/'ck')
-
-    def test_a_step_is_done_once(self, ck):
-        for again in (ck, Checkpoint(ck.path)):
-            assert again.once('step', iter([5]).__next__) == 5
-            assert again.once('step', iter([6]).__next__) == 5
-
-    def test_parts_share_a_file(self, ck):
-        ck.within('half 1').once('step', lambda: 1)
-        ck.within('half 2').once('step', lambda: 2)
-        assert Checkpoint(ck.path).done == {'half 1: step': 1, 'half 2: step': 2}
-
-    def test_a_job_claims_it(self, ck):
-        ck.claim(lr=.1, stage=Stage(5))
-        ck.save()
-        Checkpoint(ck.path).claim(lr=.1, stage=Stage(5))
-        with pytest.raises(DecError, match='is of a run with lr=0.1, here 0.2; delete it'):
-            Checkpoint(ck.path).claim(lr=.2, stage=Stage(5))
-        with pytest.raises(DecError, match='is of a run with stage.n_iter=5, here 6'):
-            Checkpoint(ck.path).claim(lr=.1, stage=Stage(6))
-
     @pytest.mark.parametrize('write', [
-        lambda f: f.write(b''), lambda f: f.write(b'a,b\n1,2\n'), lambda f: f.write(b'PK, cut'),
-        lambda f: np.savez(f, x=points), lambda f: torch.save(torch.nn.Linear(2, 2), f),
-        lambda f: torch.save(dict(weights=torch.ones(3)), f)], ids=range(6))
+        lambda f: f.write_bytes(b'PK, cut'), lambda f: torch.save(torch.nn.Linear(2, 2), f),
+        lambda f: torch.save(dict(weights=torch.ones(3)), f)], ids=range(3))
     def test_a_foreign_or_damaged_file_is_left_as_it_is(self, tmp_path, write):
         path = tmp_path/'mine'
-        with open(path, 'wb') as f: write(f)
+        write(path)
         before = path.read_bytes()
         with pytest.raises(DecError, match='is not a checkpoint that can be read.* delete it'):
             make(checkpoint=path).fit(points)
         assert path.read_bytes() == before
         assert files(tmp_path) == ['mine']
 
-    def test_what_cannot_be_stored_is_refused_and_forgotten(self, ck):
-        for _ in range(2):
-            with pytest.raises(DecError, match="'odd'.* no set"): ck.once('odd', lambda: {1, 2})
-        assert ck.once('fine', lambda: np.float64(1.5)) == 1.5
-        assert Checkpoint(ck.path).done == dict(fine=1.5)
-
-    def test_a_full_disk_is_told_and_the_run_goes_on(self, ck, start):
-        assert start(on_a_full_disk, ck.path).finish().returncode == 0
-        assert set(Checkpoint(ck.path).done) == {'small'}                 # of the save before
+    def test_a_full_disk_is_told_and_the_run_goes_on(self, tmp_path, start):
+        assert start(on_a_full_disk, tmp_path/'ck').finish().returncode == 0
+        assert set(Checkpoint(tmp_path/'ck').done) == {'small'}              # of the save before
 
     def test_a_path_that_cannot_be_written_is_told_at_once(self, tmp_path, monkeypatch):
         (tmp_path/'file').write_text('')
@@ -123,11 +98,10 @@ class TestPlateau:
 class TestJob:
     "What makes two runs the same job"
     @pytest.mark.parametrize('one, two', [
-        (1, 2), (Stage(5), Stage(6)), (METHODS['DEC'], METHODS['IDEC']), (np.tanh, np.exp),
-        (np.ones((4, 6)), np.ones((6, 4))), (np.zeros(2, 'f4'), np.zeros(2, 'i4')),
+        (Stage(5), Stage(6)), (METHODS['DEC'], METHODS['IDEC']), (np.tanh, np.exp),
+        (np.ones((4, 6)), np.ones((6, 4))),
         (sparse.eye(3, format='csr'), 2*sparse.eye(3, format='csr')),
-        (AutoEncoder(4, (2,), seed=0), AutoEncoder(4, (2,), seed=1)),
-        (torch.nn.Dropout(.1), torch.nn.Dropout(.7))], ids=range(9))
+        (AutoEncoder(4, (2,), seed=0), AutoEncoder(4, (2,), seed=1))], ids=range(6))
     def test_settings_are_told_apart(self, one, two):
         assert job_key(v=one) == job_key(v=one) != job_key(v=two)
         assert len(job_key(v=one)) == 16
@@ -136,23 +110,20 @@ class TestJob:
         (dict(random_state=1), 'random_state=0, here 1'), (dict(alpha=2.), 'alpha=1.0, here 2'),
         (dict(n_clusters=5), 'n_clusters=4, here 5'), (dict(n_init=3), 'n_init=20, here 3'),
         (dict(max_iter=61), 'recipe.cluster.n_iter=60, here 61'), (dict(method='IDEC'), 'recipe.'),
-        (dict(recipe=replace(tiny, dims=(24, 5))), 'recipe.dims'), (dict(precision='bf16'), 'prec'),
-        (dict(random_state=None, n_clusters=5), 'n_clusters=4, here 5')], ids=str)
+        (dict(recipe=replace(tiny, dims=(24, 5))), 'recipe.dims')], ids=str)
     def test_another_job_is_refused(self, left, other, says):
         before = left.read_bytes()
         with pytest.raises(DecError, match=f'is of a run with {says}'):
             make(checkpoint=left).set_params(**other).fit(points)
         assert left.read_bytes() == before
 
-    @pytest.mark.parametrize('other', [points[:-1], points + np.float32(1e-3)], ids=range(2))
-    def test_other_points_are_another_job(self, left, other):
-        with pytest.raises(DecError, match='run with points='): make(checkpoint=left).fit(other)
+    def test_other_points_are_another_job(self, left):
+        with pytest.raises(DecError, match='run with points='):
+            make(checkpoint=left).fit(points + np.float32(1e-3))
 
-    def test_another_autoencoder_is_another_job(self, tmp_path):
-        one, two = (AutoEncoder(20, (6,), 'uniform', seed) for seed in (0, 1))
-        args = dict(checkpoint=tmp_path/'ck', callbacks=[Stop(20)])
-        with pytest.raises(KeyboardInterrupt): make(autoencoder=one, **args).fit(points)
-        with pytest.raises(DecError, match='autoencoder'): make(autoencoder=two, **args).fit(points)
+    def test_another_autoencoder_is_another_job(self, left):
+        with pytest.raises(DecError, match='autoencoder'):
+            make(checkpoint=left, autoencoder=AutoEncoder(20, (6,))).fit(points)
 
     def test_other_callbacks_are_refused(self, left):
         with pytest.raises(DecError, match='other callbacks'): make(checkpoint=left).fit(points)
@@ -204,12 +175,11 @@ def life(moment=None, sig=None):
     make(checkpoint='ck').fit(points).save('model')
 
 class TestKillAndResume:
-    @pytest.mark.parametrize('sig', [signal.SIGKILL, signal.SIGINT], ids=['SIGKILL', 'SIGINT'])
-    def test_at_every_moment_in_turn(self, start, tmp_path, whole, sig):
+    def test_at_every_moment_in_turn(self, start, tmp_path, whole):
         moments = ['layer 1 of 2 7', 'layer 2 of 2 0', 'autoencoder 17', 'save 20', 'k-means',
-                   'clusters 5', 'clusters 30', 'clusters 44']
+                   'k-means', 'clusters 5', 'clusters 30', 'clusters 44']
         often = dict(DEC_TUTORIAL_SAVE_EVERY='-1')                                # at every batch
-        for m in moments:
+        for m, sig in zip(moments, itertools.cycle([signal.SIGKILL, signal.SIGINT])):
             r = start(life, m, sig, env=often).finish()
             assert r.returncode == (-sig if sig == signal.SIGKILL else 1), (m, r.stderr)
         r = start(life, env=often).finish()
@@ -254,10 +224,11 @@ shared = dict(recipe=even, precision='float32')
 # far from each other, so that it does not matter in which order numbers are summed
 apart, _ = make_blobs(304, 20, 4)
 
-def worker_fits(method='DEC', mine=False): # mine: only every other point
+def worker_fits(method='DEC', mine=False, times=1): # mine: only every other point
     rank = int(os.environ['RANK'])
     x = apart[rank::2] if mine else apart
-    make(method=method, checkpoint='ck', **shared).fit(x).save(f'model-{rank}')
+    for _ in range(times):
+        make(method=method, checkpoint='ck', **shared).fit(x).save(f'model-{rank}')
 
 @pytest.fixture
 def two(start): # two(func, *args): the ends of two workers
@@ -271,8 +242,8 @@ def two(start): # two(func, *args): the ends of two workers
     return run
 
 class TestWorkers:
-    def test_two_equal_one(self, two, tmp_path):
-        assert [r.returncode for r in two(worker_fits)] == [0, 0]
+    def test_two_equal_one(self, two, tmp_path): # in a second fit of the same program, too
+        assert [r.returncode for r in two(worker_fits, 'DEC', False, 2)] == [0, 0]
         alone = make(**shared).fit(apart)
         for rank in '01':
             model = DEC.load(tmp_path/f'model-{rank}')
@@ -290,16 +261,3 @@ class TestWorkers:
         for name in ('MASTER_ADDR', 'MASTER_PORT'): monkeypatch.delenv(name, raising=False)
         for name, v in dict(RANK='0', WORLD_SIZE='2').items(): monkeypatch.setenv(name, v)
         with pytest.raises(DecError, match='start them with torchrun'): make().fit(points)
-
-    @pytest.mark.slow
-    def test_under_torchrun(self, tmp_path):
-        # a second fit in the same program, too
-        (tmp_path/'job.py').write_text('from test_resume import worker_fits\n'
-                                       'worker_fits()\nworker_fits()\n')
-        path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-        r = subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone',
-                            '--nproc_per_node=2', 'job.py'], cwd=tmp_path, text=True,
-                           capture_output=True, env=os.environ | dict(PYTHONPATH=path))
-        assert r.returncode == 0, r.stderr
-        alone = make(**shared).fit(apart)
-        assert (DEC.load(tmp_path/'model-1').labels_ == alone.labels_).all()
