@@ -56,14 +56,11 @@ class Child:
         code = 'too late' if late else self.process.exitcode
         return subprocess.CompletedProcess(self.args, code, out, err)
 
-def run_script(argv, before=()): # `before`: functions that set something up in the process
-    for f in before: f()
-    sys.argv = [script(argv[0]), *map(str, argv[1:])]
-    runpy.run_path(sys.argv[0], run_name='__main__')
-
-def small(): # narrow layers, so that a whole run takes half a second
+def run_script(argv): # with narrow layers, so that a whole run takes half a second
     from dec_tutorial.methods import RECIPES
     for name, r in RECIPES.items(): RECIPES[name] = replace(r, dims=(32, 8))
+    sys.argv = [script(argv[0]), *map(str, argv[1:])]
+    runpy.run_path(sys.argv[0], run_name='__main__')
 
 @pytest.fixture
 def start(tmp_path, tmp_path_factory): # start(func, *args, env={}): a `Child`
@@ -72,7 +69,21 @@ def start(tmp_path, tmp_path_factory): # start(func, *args, env={}): a `Child`
 
 @pytest.fixture
 def cli(start): # cli('dec_fit', …): its exit status, stdout and stderr; starts in tmp_path
-    return lambda *argv, before=(small,), env={}: start(run_script, argv, before, env=env).finish()
+    return lambda *argv: start(run_script, argv).finish()
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch, capsys): # as `cli`, but in this process, which takes no start
+    from dec_tutorial import command_line
+    monkeypatch.chdir(tmp_path)
+    def shell(*argv):
+        monkeypatch.setattr(sys, 'argv', [*map(str, argv)])
+        code, said = 0, ''
+        try: getattr(command_line, argv[0])()
+        except SystemExit as e: # a text is what Python would print
+            code, said = (1, e.code) if isinstance(e.code, str) else (e.code, '')
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(argv, code, out, err + said)
+    return shell
 
 # the source distribution, the wheel that is made from it, and the folder where that was unpacked
 @pytest.fixture(scope='session')

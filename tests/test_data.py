@@ -1,15 +1,14 @@
 "What comes from outside: tables of one's own, and everything that can be wrong with them"
-import dataclasses, errno, io, math, os, pickle, urllib.error, urllib.request
-from concurrent.futures import ThreadPoolExecutor
+import errno, io, os, pickle, urllib.error, urllib.request
 import numpy as np, pandas as pd, pytest, torch
 from scipy import sparse
 from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_factor, show_samples
-from dec_tutorial.dec import DEC, Recipe
+from dec_tutorial.dec import DEC
 from dec_tutorial.inside import reading
 from dec_tutorial.inside.reading import atomic_path, check_offset, check_x, check_y
 from dec_tutorial.practice.own_data import load_pictures, separation, top_words
 from dec_tutorial.sae import AutoEncoder
-from dec_tutorial.training import Rows, Stage
+from dec_tutorial.training import Rows
 
 rng = np.random.default_rng(0)
 
@@ -59,17 +58,14 @@ class TestNpz:
         assert ds.x.dtype == np.float32 and list(ds.y) == [1, 0, 1] and ds.classes == ['a', 'b']
 
     def test_csr_stays_sparse(self, tmp_path):
-        m = make_csr(tmp_path/'t.npz')
+        make_csr(tmp_path/'t.npz')
         ds = load_data(tmp_path/'t.npz')
         assert ds.x.format == 'csr' and ds.x.dtype == np.float32 and list(ds.y) == [0, 1]*3
-        np.testing.assert_allclose(ds.x.toarray(), m.toarray(), rtol=1e-6)
-        rows = Rows(ds.x, 2.)[torch.tensor([3, 1])]
-        torch.testing.assert_close(rows, torch.from_numpy(2*ds.x.toarray()[[3, 1]]))
 
     def test_save_npz(self, tmp_path):
         m = make_csr(io.BytesIO())
         sparse.save_npz(tmp_path/'t.npz', m)
-        assert load_data(tmp_path/'t.npz').x.nnz == m.nnz
+        assert (load_data(tmp_path/'t.npz').x != m.astype(np.float32)).nnz == 0
         sparse.save_npz(tmp_path/'t.npz', m.tocsc())
         assert refused(lambda: load_data(tmp_path/'t.npz'), 'not CSR')
 
@@ -80,16 +76,14 @@ class TestNpz:
         (dict(x=[[1, np.nan]]), 'NaN at row 0, column 1'),
         (dict(x=np.ones((4, 3)), y=np.ones(3)), '4 points'),
         *((dict(x=np.ones((2, 4)), image_shape=s), 'image_shape')
-          for s in ([3, 3], [4], [2, 2, 1], [2, 2, 1, 1], []))])
+          for s in ([3, 3], [4], [2, 2, 1]))])
     def test_bad_arrays(self, tmp_path, arrays, word):
         np.savez(tmp_path/'t.npz', **arrays)
         assert refused(lambda: load_data(tmp_path/'t.npz'), word)
 
     @pytest.mark.parametrize('change', [
         dict(indices=lambda v: v + 50_000_000), dict(indices=lambda v: v - 1),
-        dict(indices=lambda v: v[:-1]), dict(shape=lambda v: [-6, 5]), dict(shape=lambda v: [6]),
-        dict(indptr=lambda v: v[::-1]), dict(indptr=lambda v: v[:-1]),
-        dict(data=lambda v: v*np.nan)])
+        dict(indptr=lambda v: v[:-1]), dict(data=lambda v: v*np.nan)])
     def test_bad_csr(self, tmp_path, change): # an index beyond the shape would be a crash in C
         [(name, f)] = change.items()
         make_csr(tmp_path/'t.npz', **{name: f(getattr(make_csr(io.BytesIO()), name))})
@@ -172,26 +166,23 @@ class TestCsv:
         assert refused(lambda: self.load(tmp_path, 'nan,2\n1,3\n'), 'NaN at row 0')    # no names
 
     @pytest.mark.parametrize('cells, mend', [
-        ('2020-01-31 02/28/2020', 'make a number of each date'), ('$1 €1.50', 'plain numbers'),
-        ('1.500.000 1"', 'plain numbers'), ('"1,5" "1,500"', 'plain numbers'),
-        ("12% 3kg '4'", 'plain numbers'), ('#DIV/0! #N/A ? NA - null', 'leave such cells empty'),
+        ('2020-01-31 02/28/2020', 'make a number of each date'),
+        ('''$1 €1.50 1.500.000 1" "1,5" "1,500" 12% 3kg '4\'''', 'plain numbers'),
+        ('#DIV/0! #N/A ? NA - null', 'leave such cells empty'),
         ('yes No T', 'write 1 and 0'), ('red', 'encode or drop it')])
     def test_what_mends_a_column(self, tmp_path, cells, mend):
         for cell in cells.split(' '):
             assert refused(lambda: self.load(tmp_path, f'a,b\n1,{cell}\n'), 'row 0', mend)
-        assert refused(lambda: self.load(tmp_path, 'a\n1\n2\nTotal\n'), '1 such cells: mend them')
 
     def test_bad_columns_are_named_all_at_once(self, tmp_path):
-        rows = (f'{"ab"[i % 2]},A{i},{i or ""},{i % 4 or "#DIV/0!"},{i}\n' for i in range(30))
-        bad = "column 'species' (encode or", "column 'id' (an identifier: drop", "nothing at row 0, column 'h'"
-        assert refused(lambda: self.load(tmp_path, 'species,id,h,v,w\n' + ''.join(rows)), *bad,
-                       "column 'v' (leave such cells", 'call it class if')
-        assert refused(lambda: self.load(tmp_path, 'a,b,c\n1,,3\n1,2,\n'), "'b' (2 such", "also in column 'c'")
+        rows = (f'{"ab"[i % 2]},A{i},{i or ""},{i % 4 or "#DIV/0!"}\n' for i in range(30))
+        assert refused(lambda: self.load(tmp_path, 'species,id,h,v\n' + ''.join(rows)),
+                       "column 'species' (encode or", 'call it class if', "column 'id' (an identif",
+                       "nothing at row 0, column 'h'", "column 'v' (leave such cells")
 
-    @pytest.mark.parametrize('name', ['CustomerID', 'ID#'])
-    def test_identifiers_are_remarked(self, tmp_path, name):
-        text = f'{name},age\n' + ''.join(f'{7*i},{i % 9}\n' for i in range(30))
-        with pytest.warns(UserWarning, match=f"'{name}' has another whole number in every row"):
+    def test_identifiers_are_remarked(self, tmp_path):
+        text = 'ID#,age\n' + ''.join(f'{7*i},{i % 9}\n' for i in range(30))
+        with pytest.warns(UserWarning, match="'ID#' has another whole number in every row"):
             self.load(tmp_path, text)
 
     def test_columns_to_drop_and_to_take(self, tmp_path):
@@ -199,12 +190,12 @@ class TestCsv:
         ds = self.load(tmp_path, text, drop=['id'])
         assert ds.names == ['a'] and ds.n_classes == 2
         assert self.load(tmp_path, text, only=['class', 'a']).x.tolist() == [[0, 2], [1, 3]]
-        assert refused(lambda: self.load(tmp_path, text, drop=['ID']), "no column 'ID'; it has id, a, class")
+        assert refused(lambda: self.load(tmp_path, text, drop=['ID']), "no column 'ID'; it has id")
 
     @pytest.mark.parametrize('value', [lambda i: i % 200, lambda i: .5*(i % 5), 'p{}.png'.format])
     def test_a_target_of_many_values_is_no_class(self, tmp_path, value):
         text = 'a,target\n' + ''.join(f'{i % 7},{value(i)}\n' for i in range(400))
-        assert refused(lambda: self.load(tmp_path, text), "'target' would be taken", '--classes none')
+        assert refused(lambda: self.load(tmp_path, text), "'target' would be", '--classes none')
         assert self.load(tmp_path, text, classes='target').n_classes > 4
         if value(1) == 1: assert self.load(tmp_path, text, classes='none').d == 2
         assert refused(lambda: self.load(tmp_path, text, classes='kind'), "no column 'kind'")
@@ -212,7 +203,7 @@ class TestCsv:
     @pytest.mark.parametrize('y', ['x,,z,x', '1,,2,1', 'x,nan,y,x'])
     def test_rows_without_a_class(self, tmp_path, y):
         text = 'a,kind\n' + ''.join(f'{i},{c}\n' for i, c in enumerate(y.split(',')))
-        with pytest.warns(UserWarning, match="t.csv: column 'kind' names no class at row 1 .1 of 4"):
+        with pytest.warns(UserWarning, match="'kind' names no class at row 1 .1 of 4"):
             ds = self.load(tmp_path, text, classes='kind')
         assert ds.y.tolist() == [0, -1, 1, 0] and ds.known.sum() == 3 and len(ds.classes) == 2
         assert self.load(tmp_path, 'a,class\n1,\n2,\n').y is None
@@ -223,36 +214,22 @@ class TestCsv:
         assert named.d == 2 and named.y.tolist() == [0, 1, 1]
 
     @pytest.mark.parametrize('text, word', [
-        ('', 'No columns'), ('\n\n', 'No columns'), ('a,b\n', 'No columns'), ('y\n1\n1\n', 'cannot be read as points'),
+        ('', 'No columns'), ('a,b\n', 'No columns'), ('y\n1\n1\n', 'cannot be read as points'),
         ('1,2\n3\n', 'row 1, column 1'), ('a,b\n1,2\n3,4,5\n', 'Expected 2 fields in line 3'),
+        ('a\n1\n2\nTotal\n', '1 such cells: mend them'),
+        ('a,b,c\n1,,3\n1,2,\n', "column 'b' (2 such cell(s) in all, also in column 'c'"),
         ('a,b\n1,2,3\n3,4,5\n', '2 cells in its first line and 3 columns'),
         ('# made by a program\na,b\n1,2\n', 'nothing above the names'),
-        ('a,b\n1,2\n3,x\n', "'x' at row 1, column 'b'"),
-        ('a,b\n1,\n', "NaN at row 0, column 'b'"), ('a,b\n1,2\n3,nan\n', 'NaN at row 1'),
-        ('1e999,2\n', 'infinity'), ('1;2\n3;4\n', "';' between"), ('a\tb\n1\t2\n', "'\\t' between"),
+        ('1e999,2\n', 'infinity'), ('1;2\n3;4\n', "';' between"),
+        ('a\tb\n1\t2\n', "'\\t' between"),
         ('month,sum\n2020_01,2\n', "'2020_01' at row 0, column 'month'"),
-        ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'), ('p,p\n1,2\n', "two columns named 'p'"),
-        ('0,1,2\n4,5,6\n', 'counts from 0'),
+        ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'),
+        ('p,p\n1,2\n', "two columns named 'p'"),
+        ('t,a\n1700000000,1\n1700000020,4\n', "column 't' of"), ('0,1,2\n4,5,6\n', 'counts from 0'),
         (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
-        ('t,a\n1700000000,1\n1700000020,4\n', "column 't' of"),
         ('a,class,target\n1,0,0\n2,1,1\n', "columns 'class' and 'target'")])
     def test_bad_tables(self, tmp_path, text, word):
         assert refused(lambda: self.load(tmp_path, text), word)
-
-class TestParquet:
-    def test_as_a_csv(self, tmp_path):
-        pytest.importorskip('pyarrow')
-        pd.DataFrame(dict(a=[1, 2, 3], kind=[.5, 1, 2], label=['x', 'w', 'x'])).to_parquet(
-            tmp_path/'t.parquet')
-        ds = load_data(tmp_path/'t.parquet')
-        assert ds.x.tolist() == [[1, .5], [2, 1], [3, 2]] and ds.names == ['a', 'kind']
-        assert ds.y.tolist() == [1, 0, 1] and ds.classes == ['w', 'x']
-
-    def test_needs_pyarrow(self, tmp_path, monkeypatch):
-        def missing(path): raise ImportError('Unable to find a usable engine')
-        monkeypatch.setattr(pd, 'read_parquet', missing)
-        (tmp_path/'t.parquet').touch()
-        assert refused(lambda: load_data(tmp_path/'t.parquet'), 'usable engine')
 
 def make_all(folder): # a good file of every kind
     make_npz(folder/'dense.npz')
@@ -282,10 +259,11 @@ class TestBadFiles:
         words = np.array(['a', 'b'], object)
         np.save(tmp_path/'t.npy', bombs, allow_pickle=True)
         assert refused(lambda: load_data(tmp_path/'t.npy'), 't.npy', '.astype(str)')
-        for arrays, name in ((dict(x=bombs), 'x'), (dict(x=x, y=words), 'y'), (dict(x=x, z=words), '')):
+        for name, arrays in dict(x=dict(x=bombs), y=dict(x=x, y=words)).items():
             np.savez(tmp_path/'t.npz', **arrays)
-            if name: assert refused(lambda: load_data(tmp_path/'t.npz'), f't.npz: {name}', '.astype')
-            else: assert load_data(tmp_path/'t.npz').n == 2                      # nobody needs z
+            assert refused(lambda: load_data(tmp_path/'t.npz'), f't.npz: {name}', '.astype')
+        np.savez(tmp_path/'t.npz', x=x, z=words)                                 # nobody needs z
+        assert load_data(tmp_path/'t.npz').n == 2
         assert not (tmp_path/'trace').exists()
         pickle.loads(pickle.dumps(bombs))                                    # the bomb itself works
         assert (tmp_path/'trace').is_dir()
@@ -298,21 +276,16 @@ class TestBadFiles:
 
     @pytest.mark.filterwarnings('ignore')
     def test_fuzz(self, tmp_path): # a sentence or a sound data set, nothing else
-        r, good, bad = np.random.default_rng(7), 0, 0
+        r, told = np.random.default_rng(7), []
         for f in make_all(tmp_path):
             raw = f.read_bytes()
             for _ in range(35):
                 damaged, at = bytearray(raw), int(r.integers(len(raw)))
                 damaged[at:at + int(r.integers(9))] = r.bytes(int(r.integers(9)))
                 f.write_bytes(damaged)
-                try: ds = load_data(f)
-                except DecError as e:
-                    bad += 1
-                    assert '\n' not in str(e)
-                else:
-                    good += 1
-                    assert ds.x.dtype == np.float32 and np.isfinite(ds.x.sum(dtype=np.float64))
-        assert good > 2 and bad > 50
+                try: assert np.isfinite(load_data(f).x.sum(dtype=np.float64))
+                except DecError as e: told.append(str(e))
+        assert 50 < len(told) < 138 and '\n' not in ''.join(told)
 
 def put(value, dtype=np.float64):
     x = np.ones((4, 3), dtype)
@@ -325,18 +298,14 @@ class TestCheckX:
     def test_bad_cells_are_named(self, value, word):
         for x in (put(value), put(value).tolist(), sparse.csr_matrix(put(value))):
             assert refused(lambda: check_x(x), word, 'row 2, column 1', '1 such cell')
-        frame = pd.DataFrame(put(value), columns=list('abc'))
-        assert refused(lambda: check_x(frame), word, "row 2, column 'b'")
         assert refused(lambda: DEC(2).fit(put(value)), word, 'row 2, column 1')
 
     @pytest.mark.parametrize('x, word', [
-        ([['a', 'b']], "'a' at row 0, column 0"), (np.array([[{}, 1]], object), 'real number'),
-        (put(None, object), 'row 2, column 1'), ([['1', '2021_02']], "'2021_02' at row 0"),
-        ([[1, 2], [3]], 'inhomogeneous'), (np.ones((2, 2), complex), 'omplex'),
-        (sparse.csr_matrix(np.ones((2, 2), complex)), 'omplex'), (np.ones(5), '1D array'),
-        (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'Timestamp'), (np.ones((2, 2, 2)), 'dim 3'),
-        (3., 'scalar'), (None, '2-d'), ([], '1D'), (np.ones((0, 3)), '0 sample(s)'),
-        (np.ones((3, 0)), '0 feature(s)'), (sparse.csr_matrix((0, 3)), '0 sample(s)'),
+        (np.array([[{}, 1]], object), 'real number'), (put(None, object), 'row 2, column 1'),
+        ([['1', '2021_02']], "'2021_02' at row 0"), ([[1, 2], [3]], 'inhomogeneous'),
+        (sparse.csr_matrix(np.ones((2, 2), complex)), 'omplex'), (np.ones((2, 2, 2)), 'dim 3'),
+        (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'Timestamp'), (None, '2-d'),
+        (np.ones((0, 3)), '0 sample(s)'), (np.ones((3, 0)), '0 feature(s)'),
         (np.ma.masked_array(np.ones((2, 2)), [[0, 1], [0, 0]]), 'cells are masked')])
     def test_bad_points(self, x, word):
         assert refused(lambda: check_x(x, 'the table'), 'the table', word)
@@ -351,7 +320,7 @@ class TestCheckX:
         (['red', 'x', 'y'], "'red' at row 0, column 'a'"),
         ([1, None, 3], "NaN at row 1, column 'a'"),
         (pd.array([1, None, 3], dtype='Int64'), "NaN at row 1, column 'a'"),
-        (pd.to_datetime(['2020-01-01']*3), "Timestamp('2020-01-01 00:00:00') at row 0, column 'a'")])
+        (pd.to_datetime(['2020-01-01']*3), "00:00:00') at row 0, column 'a'")])
     def test_bad_frames(self, column, word):
         assert refused(lambda: check_x(pd.DataFrame(dict(b=[1, 2, 3], a=column))), word)
 
@@ -367,24 +336,17 @@ class TestCheckX:
 class TestCheckOffset:
     far = np.c_[1_700_000_000 + 60*np.arange(40)%600, np.arange(40)]
 
-    @pytest.mark.parametrize('x', [far, far.astype(np.int32), far.astype(object),
-                                   pd.DataFrame(far).convert_dtypes(),
+    @pytest.mark.parametrize('x', [far.astype(np.int32), pd.DataFrame(far).convert_dtypes(),
                                    np.c_[1e9 + rng.normal(0, 20, 40), 100*far[:, 1]]])
     def test_columns_that_float32_would_forget(self, x):
         assert refused(lambda: check_offset(x), 'column 0', 'float32')
         assert refused(lambda: DEC(2).fit(x), 'column 0', 'float32')
 
-    @pytest.mark.parametrize('x', [np.arange(12).reshape(4, 3), np.ones((4, 3), np.float32),
-                                   sparse.eye_array(5, format='coo')])
-    def test_columns_that_float32_keeps(self, x): check_offset(x)
-
 class TestCheckY:
     @pytest.mark.parametrize('y, word', [
-        (np.arange(3), '4 points'), (np.ones((4, 2)), '4 points'), (5, '4 points'),
-        (['x', 'y', ' ', 'x'], 'row 2'), (['x', 'y', 'x', 'NaN'], 'row 3'),
-        ([0, 1, np.nan, 1], 'row 2'),
-        (np.ones(4)*1j, 'complex'), (np.array([{}]*4), 'object'),
-        (np.array(['x', None, 'y', 'x'], object), 'row 1'),
+        (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'),
+        (['x', 'y', 'x', 'NaN'], 'row 3'), ([0, 1, np.nan, 1], 'row 2'),
+        (np.array([{}]*4), 'object'), (np.array(['x', None, 'y', 'x'], object), 'row 1'),
         (pd.array(['a', pd.NA, 'b', 'c'], dtype='string'), 'row 1')])
     def test_bad_classes(self, y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
 
@@ -395,7 +357,7 @@ class TestCheckY:
     def test_good_classes(self, y, codes): assert check_y(y, 3).tolist() == codes
 
 class TestScale:
-    @pytest.mark.parametrize('size', [1e-30, 1e-9, 1., 1e9, 1e30])
+    @pytest.mark.parametrize('size', [1e-30, 1., 1e30])
     def test_paper(self, size): # mean ‖x‖²/d = 1 of what training really sees, dense or sparse
         x = (rng.standard_normal((40, 7))*(rng.random((40, 7)) < .4)*size).astype(np.float32)
         for data in (x, sparse.csr_matrix(x)):
@@ -403,35 +365,24 @@ class TestScale:
             seen = torch.cat(list(rows.chunks(16))).double()
             assert seen.square().sum(1).mean().item()/7 == pytest.approx(1, rel=1e-5)
 
-    def test_authors_and_none(self):
-        x, text = rng.random((9, 4)), sparse.csr_matrix(np.float32([[.6, 0, .8], [0, 1, 0]]))
-        assert scale_factor(x, 'authors') == 5.1 and scale_factor(x, 'none') == 1
-        assert scale_factor(text, 'authors') == pytest.approx(math.sqrt(3))
-
     @pytest.mark.parametrize('x, scale, word', [
-        (np.full((3, 2), 9.), 'authors', '[0, 1]'), (np.zeros((3, 2)), 'paper', 'zero'),
         (sparse.csr_matrix([[2., 0]]), 'authors', 'unit length'), (np.eye(3), 'big', "'paper'")])
     def test_bad_scales(self, x, scale, word): assert refused(lambda: scale_factor(x, scale), word)
-
-class TestPictures:
-    def test_a_table_has_no_pictures_to_show(self):
-        table = Dataset('t', np.zeros((3, 8), np.float32))
-        assert refused(lambda: show_samples(table), 't: ', 'image_shape')
-        assert len(show_samples(dataclasses.replace(table, image_shape=(2, 4)), 1, 1).axes) == 1
 
 class TestOwnData:
     @pytest.mark.parametrize('labels', [[0, 0, 1, 1, np.nan], [0, 0, 1, 1, -1], [*'aabb', None]])
     def test_rows_without_a_cluster_are_left_out(self, labels):
         x = rng.random((5, 2))
-        with pytest.warns(UserWarning, match='1 of 5 rows have no cluster'): got = separation(x, labels)
+        with pytest.warns(UserWarning, match='1 of 5 rows have no cluster'):
+            got = separation(x, labels)
         assert got == separation(x[:4], labels[:4])
 
     @pytest.mark.parametrize('call, word', [
+        (lambda: show_samples(Dataset('t', np.eye(3))), 'give it an image_shape'),
         (lambda: load_pictures('.', 32), 'shape must be a height and a width'),
-        (lambda: load_pictures('.', (0, 32)), 'shape must be'),
+        (lambda: top_words(np.eye(4), [0, 0, 1, 1], ['a', 'b']), 'as many as x has columns, 4'),
         (lambda: top_words(np.eye(4), [0, 1], list('abcd')), '4 rows and labels of shape (2,)'),
-        (lambda: separation([['a', 1]], [0]), "'a' at row 0"),
-        (lambda: separation(np.ones((2, 2)), [0]), '2 rows')])
+        (lambda: separation([['a', 1]], [0]), "'a' at row 0")])
     def test_wrong_arguments(self, call, word): assert refused(call, word)
 
 def write(path, text='new', then=None):
@@ -449,12 +400,6 @@ class TestAtomicPath:
         assert refused(lambda: write(f, then=full), f, 'No space left')
         assert f.read_text() == 'old' and os.listdir(f.parent) == ['f.txt']
 
-    def test_threads_that_write_one_file(self, tmp_path):
-        texts = [str(i)*20_000 for i in range(4)]
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda i: write(tmp_path/'f.txt', texts[i % 4]), range(40)))
-        assert (tmp_path/'f.txt').read_text() in texts and os.listdir(tmp_path) == ['f.txt']
-
     def test_through_a_link_and_with_the_old_rights(self, tmp_path):
         f, link = tmp_path/'f.txt', tmp_path/'link.txt'
         f.write_text('old')
@@ -467,7 +412,7 @@ class TestAtomicPath:
         for name in ('.f.txt.123-456.part', '.g.txt.123-456.part'): (tmp_path/name).touch()
         assert [f.name for f in reading.part_files(tmp_path/'f.txt')] == ['.f.txt.123-456.part']
 
-    @pytest.mark.parametrize('name', ['file/f', 'folder', '.', '', 'n'*300, '/dev/null'])
+    @pytest.mark.parametrize('name', ['file/f', 'folder', 'n'*300, '/dev/null'])
     def test_what_cannot_be_written(self, tmp_path, monkeypatch, name):
         (tmp_path/'file').touch()
         (tmp_path/'folder').mkdir()
@@ -475,40 +420,25 @@ class TestAtomicPath:
         assert refused(lambda: write(name), 'cannot write')
         assert sorted(os.listdir(tmp_path)) == ['file', 'folder']
 
-tiny = Recipe('tiny', finetune=Stage(30), cluster=Stage(30, lr=.01), dims=(16, 8, 3),
-              init='uniform', update_interval=10)
 X = rng.random((60, 20)).astype(np.float32)
-
-def dec(k=3, **kw):
-    return DEC(k, **(dict(recipe=tiny, n_init=2, random_state=0, device='cpu') | kw))
-
-@pytest.fixture(scope='session')
-def fitted(): return dec().fit(X)
+brief = dict(dims=(16, 8, 3), ae_iter=60, max_iter=20, random_state=0, device='cpu')
 
 class TestPoints:
-    def test_powers_of_two_change_nothing(self, fitted): # the scaled points are the same
-        for size in np.float32([2.**-90, 2.**90]):
-            q = dec().fit(X*size).predict_proba(X*size)
-            np.testing.assert_array_equal(q, fitted.predict_proba(X))
-
-    @pytest.mark.parametrize('value', [1e4, 2e7, -5e8, 1e30])
+    @pytest.mark.parametrize('value', [-2e7, 1e30])
     def test_a_column_that_is_the_same_for_all_points_does_not_count(self, value, tmp_path):
         far = np.c_[np.float64(X), np.full(60, value)]
         for points in (far, sparse.csr_matrix(far)):
-            d = dec().fit(points)
+            d = DEC(3, **brief).fit(points)
             assert d.scale_[-1] == 0 and d.scale_[0] == pytest.approx(scale_factor(X))
             d.save(tmp_path/'m')
             q = DEC.load(tmp_path/'m', device='cpu').predict_proba(far[:9] + ([0]*20 + [1]))
             np.testing.assert_allclose(q, d.predict_proba(points[:9]), rtol=1e-5)
-        with pytest.warns(UserWarning, match='the same for all points'):
-            dec().fit(np.c_[far, 1e4 + X[:, 0]])
 
-    @pytest.mark.parametrize('times', [300, 1e6])
-    def test_an_absurd_row_is_named_and_survived(self, times):
+    def test_an_absurd_row_is_named_and_survived(self):
         frame = pd.DataFrame(rng.lognormal(0, 1, (440, 6)), columns=list('abcdef'))
-        frame.loc[7, 'c'] = times*frame.c.mean()
+        frame.loc[7, 'c'] = 1e6*frame.c.mean()
         with pytest.warns(UserWarning, match="row 7 of X alone .* by its column 'c'.*PowerTransf"):
-            d = DEC(3, ae_iter=60, max_iter=20, random_state=0, device='cpu').fit(frame)
+            d = DEC(3, **brief).fit(frame)
         assert np.isfinite(d.predict_proba(frame)).all()
 
     def test_clusters_that_merge_are_not_lost_unseen(self):
@@ -516,7 +446,7 @@ class TestPoints:
         near = near + np.random.default_rng(0).normal(0, .001, (120, 2))
         ae = AutoEncoder(2, (2,))
         ae.encoder[0].weight.data, ae.decoder[0].weight.data = torch.eye(2), torch.eye(2)
-        with pytest.warns(UserWarning, match='codes had 3 .kmeans_labels_.*alpha, now 1, to a hundr'):
+        with pytest.warns(UserWarning, match='codes had 3 .kmeans_labels_.*alpha, now 1, to'):
             d = DEC(3, autoencoder=ae, random_state=0, device='cpu').fit(near)
         kept = DEC(3, autoencoder=ae, random_state=0, device='cpu', alpha=.01).fit(near)
         assert [len(set(v)) for v in (d.labels_, d.kmeans_labels_, kept.labels_)] == [2, 3, 3]

@@ -28,7 +28,8 @@ def copy(tmp_path): # of the project, to be spoilt
 class TestMadeFromTheNotebooks:
     def test_modules(self, copy):
         (copy/'dec_tutorial'/'data.py').write_text('')             # the export has to mend this
-        for name in ('nbdev_export', 'nbdev_clean'): run(script(name), at=copy, env=dict(IN_TEST=''))
+        for name in ('nbdev_export', 'nbdev_clean'):
+            run(script(name), at=copy, env=dict(IN_TEST=''))
         made = [f for f in tracked() if re.fullmatch(r'dec_tutorial/.*\.py|nbs/.*\.ipynb', f)]
         differ = [f for f in made if (root/f).read_bytes() != (copy/f).read_bytes()]
         assert differ == [], 'run nbdev_export and nbdev_clean'
@@ -98,9 +99,6 @@ class TestPackage:
         assert all(name in dir(dec_tutorial) for name in ('DEC', 'load_data'))
         assert dec_tutorial.DEC and dec_tutorial.load_data
         with pytest.raises(AttributeError, match='no attribute .SDEC.'): dec_tutorial.SDEC
-
-    def test_its_name_alone_imports_no_torch(self):
-        run(sys.executable, '-c', 'import sys, dec_tutorial; sys.exit("torch" in sys.modules)')
 
 class TestRecords:
     def test_have_the_fields_of_today(self):
