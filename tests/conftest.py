@@ -5,7 +5,7 @@ os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
 workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 0))
 if workers: os.environ['OMP_NUM_THREADS'] = str(max(1, min(2, (os.cpu_count() or 1)//workers)))
 else: os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
-import multiprocessing, runpy, shutil, signal, subprocess, sys
+import multiprocessing, runpy, shutil, signal, subprocess, sys, urllib.error, urllib.request
 from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +84,14 @@ def shell(tmp_path, monkeypatch, capsys): # as `cli`, but in this process, which
         out, err = capsys.readouterr()
         return subprocess.CompletedProcess(argv, code, out, err + said)
     return shell
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    "No network, and no folder but the test's own"
+    def refuse(*_, **__): raise urllib.error.URLError('blocked')
+    monkeypatch.setattr(urllib.request, 'urlopen', refuse)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
+    monkeypatch.delenv('DEC_TUTORIAL_DATA', raising=False)
 
 # the source distribution, the wheel that is made from it, and the folder where that was unpacked
 @pytest.fixture(scope='session')

@@ -173,6 +173,12 @@ class TestFit:
         assert fitted.history_['autoencoder'] == ae.history_['autoencoder']
         assert len(fitted.labels_) == ds.n
 
+@pytest.fixture(scope='module')
+def table(tmp_path_factory): # the folder of a run on a table whose columns have names
+    at = tmp_path_factory.mktemp('table')
+    dec_fit(write_table(at/'t.csv', np.c_[x, y], [*columns, 'class']), out=at, **brief)
+    return at
+
 class TestPredict:
     def test_agrees_with_fit(self, here, shell, run):
         r = shell('dec_predict', run[0]/'model.safetensors', 'blobs.npz', '--out', 'new/c.csv')
@@ -186,13 +192,6 @@ class TestPredict:
         assert [*table] == ['row', 'cluster', 'confidence']
         assert table.row.tolist() == [*range(200)]
         assert table.confidence.between(1/3, 1).all()
-
-    @pytest.fixture(scope='class')
-    @classmethod
-    def table(cls, tmp_path_factory): # the folder of a run on a table whose columns have names
-        at = tmp_path_factory.mktemp('table')
-        dec_fit(write_table(at/'t.csv', np.c_[x, y], [*columns, 'class']), out=at, **brief)
-        return at
 
     frame = pd.DataFrame(x, columns=columns)
 

@@ -1,5 +1,5 @@
 "What comes from outside: tables of one's own, and everything that can be wrong with them"
-import errno, io, os, pickle, urllib.error, urllib.request
+import errno, io, os, pickle
 import numpy as np, pandas as pd, pytest, torch
 from scipy import sparse
 from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_factor, show_samples
@@ -12,13 +12,7 @@ from dec_tutorial.training import Rows
 
 rng = np.random.default_rng(0)
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch, tmp_path):
-    "No network, and no folder but the test's own"
-    def refuse(*_, **__): raise urllib.error.URLError('blocked')
-    monkeypatch.setattr(urllib.request, 'urlopen', refuse)
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
-    monkeypatch.delenv('DEC_TUTORIAL_DATA', raising=False)
+pytestmark = pytest.mark.usefixtures('alone')
 
 def refused(f, *words):
     "`f()` raises DecError and nothing else; the message is one line that holds all `words`"

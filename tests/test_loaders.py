@@ -6,6 +6,8 @@ from scipy import sparse
 from dec_tutorial.data import load_data
 from test_data import make_csr, make_npz, pixels, refused, rng
 
+pytestmark = pytest.mark.usefixtures('alone')
+
 def make_idx(path, a): # big-endian: two zero bytes, type, dimensions; the sizes; the bytes
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(struct.pack(f'>HBB{a.ndim}I', 0, 8, a.ndim, *a.shape) + a.tobytes())
