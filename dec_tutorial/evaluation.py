@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import as_image
+from .data import DecError, as_image
 from .inside.reading import _class_names, check_y
 
 # %% ../nbs/07_evaluation.ipynb #baf02703
@@ -20,7 +20,11 @@ def contingency(
     c, # clusters, (n,)
 )->np.ndarray: # (classes, clusters), counts
     "How often each class fell into each cluster"
-    return contingency_matrix(check_y(y, len(c)), c)
+    y, c = np.asarray(y), np.asarray(c)
+    if y.shape != c.shape or y.ndim != 1 or not len(y):
+        raise DecError(f"classes {y.shape} and clusters {c.shape} must be two lists of the same "
+                       f"length, at least 1")
+    return contingency_matrix(check_y(y, len(y)), c)
 
 # %% ../nbs/07_evaluation.ipynb #76269aa3
 def cluster_accuracy(
@@ -47,7 +51,7 @@ def scores(
 )->dict: # acc, nmi, ari as fractions of 1; None each without classes
     "ACC, NMI and ARI"
     if y is None: return dict(acc=None, nmi=None, ari=None)
-    y = check_y(y, len(c))                              # the same classes for all three
+    y = check_y(y, np.size(y))                          # the same classes for all three
     return dict(acc=float(cluster_accuracy(y, c)), nmi=float(normalized_mutual_info_score(y, c)),
                 ari=float(adjusted_rand_score(y, c)))
 

