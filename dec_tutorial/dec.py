@@ -249,7 +249,11 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         given = self.callbacks if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]
         given = [c for c in (*method.callbacks, *given) if c is not None]
         made = [c if isinstance(c, Callback) else c(self, X) for c in given]
-        return [c for m in made for c in (m if isinstance(m, (list, tuple)) else [m])]
+        made = [c for m in made for c in (m if isinstance(m, (list, tuple)) else [m])]
+        for c in made:
+            check('callbacks', c, isinstance(c, Callback),
+                  'Callbacks, or functions (this DEC, X) that return them')
+        return made
 
     def _train_clusters(self, rows, method, recipe, **how):
         "Train encoder and centroids on some points; labels, sizes and centroids as they end"

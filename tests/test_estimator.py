@@ -90,7 +90,7 @@ class TestParameters:
     @pytest.mark.parametrize('make, wrong', [
         (narrow, dict(dims=(50, 10.))), (narrow, dict(factor='1')), (narrow, dict(finetune=None)),
         (narrow, dict(tol=2)), (Stage(5), dict(batch_size=0)), (Stage(5), dict(lr=-1.)),
-        (Stage(5), dict(epochs=0)), (Stage(5), dict(dropout=2.)), (METHODS['DEC'], dict(loss='kl')),
+        (Stage(5), dict(epochs=0)), (Stage(5), dict(dropout=1.)), (METHODS['DEC'], dict(loss='kl')),
         (METHODS['DEC'], dict(stage='x')), (METHODS['DEC'], dict(train_decoder='no'))],
         ids=lambda v: str(v)[:30])
     def test_recipes_stages_and_methods_are_checked_when_made(self, make, wrong):
