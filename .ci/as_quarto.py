@@ -61,6 +61,8 @@ def make(out):
     for mode, (theme, own) in config['format']['html']['theme'].items():
         colours(out, mode, theme, own)
     (out/'site.json').write_text(json.dumps(config))
+    site = config['website'] | yaml.safe_load((proc/'nbdev.yml').read_text())['website']
+    source = [site['repo-url'], 'blob', site['repo-branch'], site.get('repo-subdir')]
     pages = {path.name: read_page(path) for path in sorted(proc.glob('*.[iq]*'))}
     fronts = {name: yaml.safe_load(text.split('---\n')[1]) for name, text in pages.items()}
     html = {name: front.get('output-file', name.replace('.qmd', '.html'))
@@ -69,6 +71,8 @@ def make(out):
         to = 'revealjs' if 'format' in fronts[name] else 'html5'
         how = [f'--template={ci/"page.html"}', f'--metadata-file={out/"site.json"}',
                '--standalone', '--mathjax', '--section-divs', '--wrap=none']
+        if fronts[name].get('repo-actions', True):
+            how.append('--variable=source:' + '/'.join(filter(None, [*source, name])))
         made = pypandoc.convert_text(text, to, 'markdown', how)
         # pictures are described as Quarto does it, and none comes from elsewhere
         made = re.sub(r'(<figure>\s*<img [^>]*) alt="[^"]*"', r'\1', made)

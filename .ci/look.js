@@ -35,7 +35,8 @@ function sizes() {
 
 function pictures() {
   all('img').forEach((e, i) => {
-    if (e.alt.trim().length < 10) bad.push(`picture ${i + 1} has no description (#| fig-alt)`)
+    if (e.alt.trim().length < 10 || e.alt.startsWith('No description'))
+      bad.push(`picture ${i + 1} has no description (#| fig-alt)`)
   })
 }
 
@@ -51,7 +52,10 @@ function quizzes() {
 }
 
 async function slides() {
-  const {width, height} = Reveal.getConfig()
+  const {width, height, slideNumber} = Reveal.getConfig()
+  if (!all('#title-slide h1').length) bad.push('slides without a title')
+  if (!slideNumber) bad.push('slides without numbers')
+  if (!all('.footer a').length) bad.push('slides without a way back')
   for (const slide of Reveal.getSlides()) {
     const {h, v} = Reveal.getIndices(slide)
     Reveal.slide(h, v)

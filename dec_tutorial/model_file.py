@@ -59,6 +59,7 @@ def write_model(path, model:dict):
     with atomic_path(path) as tmp:
         save_file(arrays, tmp, dict(dec_tutorial=text, checksum=_checksum(text, arrays)))
 
+# %% ../nbs/39_model_file.ipynb #d74dc169
 def read_model(path)->dict:
     "What `write_model` wrote; nothing in the file is executed"
     path = _user_path(path)
@@ -85,10 +86,10 @@ _IN_FILE = ('n_clusters_', 'n_features_in_', 'scale_', 'seed_', 'n_iter_', 'stop
             'soft_sizes_', 'cluster_centers_')
 
 def _numbers(out): # as an array; float32 has an end
-    odd = (~out.isfinite().all(1)).nonzero()
-    if not len(odd): return out.cpu().numpy()
-    raise Diverged(f"the network gives no numbers for row {int(odd[0])} of X; its values are too "
-                   f"large, so mend them or leave the row out")
+    for i in (~out.isfinite().all(1)).nonzero()[:1]:
+        raise Diverged(f"the network gives no numbers for row {int(i)} of X; its values are too "
+                       f"large, so mend them or leave the row out")
+    return out.cpu().numpy()
 
 class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     "What a fitted DEC answers, and its file: the part of the estimator that trains nothing"
@@ -122,7 +123,8 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         x = check_x(X)
         if x.shape[1] != self.n_features_in_:
             raise DecError(f"X has {x.shape[1]} features, but {type(self).__name__} is expecting "
-                           f"{self.n_features_in_} features as input, as in the fit")
+                           f"{self.n_features_in_} features as input; give it the columns it was "
+                           f"fitted on")
         validate_data(self, X, reset=False, skip_check_array=True)         # names, their order
         return x
 
@@ -141,10 +143,19 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             network=self.autoencoder_.state_dict(), head=self.layer_.state_dict()))
 
     @classmethod
-    @usual_defaults()
     def load(cls, path, device:str='auto', method:str|Method|None=None)->'FittedModel':
         "Read a model back, with its method if no name finds it; nothing in the file is executed"
-        device, m = pick_device(device), read_model(path)
+        device = pick_device(device)
+        try:
+            with usual_defaults(): return cls._rebuilt(read_model(path), device, method)
+        except DecError: raise
+        except Exception as e:
+            why = ' '.join(f'{type(e).__name__}: {e}'.split())[:200]
+            raise DecError(f"{path} is a model file with parts that do not fit together ({why}…); "
+                           f"it was changed, or is of another version") from e
+
+    @classmethod
+    def _rebuilt(cls, m, device, method):
         stages = {n: v and Stage(**v) for n, v in m['recipe'].items()
                   if n in ('pretrain', 'finetune', 'cluster')}
         recipe = Recipe(**m['recipe'] | stages)
@@ -162,16 +173,17 @@ class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                      device=str(device))
         if method in METHODS.values(): given['method'] = method.name
         dec = cls(**{n: v for n, v in given.items() if n in cls._get_param_names()})
-        with torch.device('meta'):                                # the numbers are in the file
+        with torch.device('meta'):    # no memory for sizes that a damaged file may claim
             ae = method.network(m['n_features_in_'], recipe.dims, recipe.init, 0)
             layer = method.head(torch.empty(m['head']['mu'].shape), m['alpha'], method.assign)
-        if (str(fast_layers(ae)), str(layer)) != (m['network_text'], m['head_text']):
-            raise DecError(f"the model is of a network that {method.name} does not build here; "
-                           f"give the method it was fitted with, DEC.load(path, method=…)")
+        fast_layers(ae)
         for name in set(m['head']) - set(layer.state_dict()):        # DCN's counts
             layer.register_buffer(name, m['head'][name])
         ae.load_state_dict(m['network'], assign=True)
         layer.load_state_dict(m['head'], assign=True)
+        if (str(ae), str(layer)) != (m['network_text'], m['head_text']):
+            raise DecError(f"the model is of a network that {method.name} does not build here; "
+                           f"give the method it was fitted with, DEC.load(path, method=…)")
         for name in _IN_FILE: setattr(dec, name, m[name])
         dec.how_ = m.get('how')
         if m['features']: dec.feature_names_in_ = np.array(m['features'], dtype=object)

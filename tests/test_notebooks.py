@@ -10,7 +10,7 @@ promises = {'a few seconds': 15, 'half a minute': 45, 'a minute': 90, 'two minut
             'three minutes': 210, 'four minutes': 270}
 says = re.compile(r'\*About (\d+) minutes to read, (.+) to run on one processor core\.')
 unseen = {'hide', 'slow', 'cuda', 'notest', 'eval', 'output', 'include'}
-unseen_code = {'hide', 'export', 'exporti', 'default_exp', 'eval', 'echo'}
+unseen_code = {'hide', 'export', 'default_exp', 'eval', 'echo'}
 
 @cache
 def cells(path):

@@ -95,6 +95,13 @@ class TestPlateau:
         assert again.t == whole.t and again.history == whole.history
         assert all(map(torch.equal, again.params, whole.params))
 
+    def test_many_points_are_looked_at_every_three_epochs(self):
+        def untrained(trainer): return trainer
+        stage = Stage(5, batch_size=10, patience=1)
+        for n, every in ((100, 100), (1000, 270)):                       # a tenth is held back
+            trainer = finetune(AutoEncoder(2, (3, 1)), Rows(torch.rand(n, 2)), stage, fit=untrained)
+            assert trainer.callbacks[0].every == every
+
 class TestJob:
     "What makes two runs the same job"
     @pytest.mark.parametrize('one, two', [

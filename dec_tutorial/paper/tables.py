@@ -88,6 +88,7 @@ def outcome(dec:DEC, **measured)->tuple: # fitted, or its autoencoder is; more n
     if not hasattr(dec, 'labels_'): return dec.kmeans_labels_, fields
     return dec.labels_, fields | dict(iterations=dec.n_iter_, stop_reason=dec.stop_reason_)
 
+# %% ../../nbs/11_tables.ipynb #428f506a
 def _words(line): return {w.strip().lower() for w in line.split(',')} - {''}
 
 @dataclass
@@ -175,6 +176,7 @@ class Lab:
         "Delete a shared start that nobody else will ask for"
         _shared_checkpoint(**self._start(change)).clear()
 
+# %% ../../nbs/11_tables.ipynb #17ea9968
 def run_all(
     cells:Cells, # where they go
     experiment:Callable, # Lab -> Runs, which differ in method or params

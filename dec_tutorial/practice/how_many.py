@@ -59,7 +59,7 @@ def k_curve(
                        'are none. Leave autoencoder out, or say n_clusters')
     X = check_x(X)
     if on_disk(X): X = thinned(X)                                       # halves are held in memory
-    if ks is None: ks = range(2, min(20, X.shape[0]//20) + 1)
+    ks = range(2, min(20, X.shape[0]//20) + 1) if ks is None else np.ravel(ks).tolist()
     if not len(ks):
         raise DecError(f"{X.shape[0]} points are too few to find the number of clusters from; give "
                        f"40 or more, or say n_clusters")
