@@ -64,7 +64,7 @@ def run_fit(
         graph = ck.once('spectral', partial(on_points, raw_spectral))
         _fit(dec, ds, ck)
         told = None if worker()[1] > 1 else ck.once(                 # its second fit is for one
-            'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy()))
+            'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy(), curve))
     if not first: return dec, [], None
     records = _records(ds, dec, raw, graph, searched=searched, told=told, command=command,
                        settings=dict(n_clusters=n_clusters, **settings))
@@ -90,9 +90,9 @@ def _estimator(ds, n_clusters, method, **settings):
     scale_factor(ds.x, recipe.scale)
     return dec, recipe
 
-def _timed_verdict(dec, x, kmeans):
+def _timed_verdict(dec, x, kmeans, curve):
     began = time.perf_counter()
-    return dict(verdict(dec, x, kmeans), seconds=time.perf_counter() - began)
+    return dict(verdict(dec, x, kmeans, curve), seconds=time.perf_counter() - began)
 
 def _fit(dec, ds, ck):
     "Fit; where the autoencoder shall see other points than are clustered, it is trained first"

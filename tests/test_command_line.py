@@ -271,6 +271,8 @@ class TestFolder:
         monkeypatch.setattr(fitting, 'k_curve', lambda *_, **__: [dict(k=2, strength=.7, G=1.)])
         dec_fit('blobs.npz', n_clusters='auto', out='o', **brief)
         assert 'though no number came again' in (here/'o'/'report.html').read_text(encoding='utf-8')
+        record = json.loads((here/'o'/'record.json').read_text())[-1]
+        assert record['measured']['verdict']['strength'] == .7
 
     @pytest.fixture
     def kill(self, here, monkeypatch): # a run that ends before its last phase

@@ -185,6 +185,8 @@ class TestCsv:
         assert ds.names == ['a'] and ds.n_classes == 2
         assert self.load(tmp_path, text, only=['class', 'a']).x.tolist() == [[0, 2], [1, 3]]
         assert refused(lambda: self.load(tmp_path, text, drop=['ID']), "no column 'ID'; it has id")
+        assert refused(lambda: self.load(tmp_path, '1,2\n3,4\n', drop=['a']), 'has no names above')
+        assert refused(lambda: load_data('digits', drop=['a']), 'has no columns to leave out')
 
     @pytest.mark.parametrize('value', [lambda i: i % 200, lambda i: .5*(i % 5), 'p{}.png'.format])
     def test_a_target_of_many_values_is_no_class(self, tmp_path, value):

@@ -169,6 +169,7 @@ def load_data(
     "Load a benchmark by its name, or your own table by its path"
     name = str(name_or_path)
     if name in _LOADERS:
+        if drop: raise DecError(f"{name} is a benchmark and has no columns to leave out")
         found = _fetch(name, _LOADERS[name], _roots(root), download)
         return _dataset(name, name, **found, n_train=_N_TRAIN.get(name))
     if Path(name).suffix or os.sep in name or os.path.exists(name):

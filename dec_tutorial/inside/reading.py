@@ -407,5 +407,8 @@ def _read_file(path, classes=True, header=False, drop=(), only=()):
     if any(isinstance(name, str) for name in getattr(found['x'], 'columns', ())):
         found = _features(found['x'], path, classes, drop=drop, only=only)
         if classes: _remark_identifiers(found['x'], path)
+    elif drop:
+        raise DecError(f"{path} has no names above its columns, so none can be left out by name; "
+                       f"give the columns names, or leave drop out (in the shell --drop)")
     if not classes: found.pop('y', None)
     return _dataset(path.stem, str(path), **found)

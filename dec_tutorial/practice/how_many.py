@@ -174,6 +174,9 @@ def _judge(found, k):
                                      f"(agreement {found['same_as_kmeans']:.2f})")
     if found['filled'] > .55:
         return 'unsure', 'k-means finds clusters with gaps between them, these have none; try it'
+    if found.get('strength', ENOUGH) < ENOUGH:
+        return 'unsure', ('no number of clusters comes again in another half of the points; look '
+                          'at the curve, or choose the number by what you need it for')
     return 'believe', (f"half of the points gives much the same clusters (agreement "
                        f"{found['agreement']:.2f}), and there are gaps between them")
 
@@ -182,6 +185,7 @@ def verdict(
     dec, # a fitted DEC
     X, # the points it was fitted on, (n, d)
     kmeans=None, # clusters of k-means on these points, (n,), where they are known
+    curve=None, # of k_curve, where it chose the number of clusters
 )->dict: # verdict, why; numbers it rests on, kmeans_labels_ counting as start
     "What to think of a clustering, from numbers that need no labels"
     x = check_x(X)
@@ -204,6 +208,7 @@ def verdict(
                  same_as_kmeans=agreement([labels, kmeans]), filled=filled(x, labels),
                  filled_kmeans=filled(x, kmeans), started=len(np.unique(dec.kmeans_labels_)),
                  same_as_start=agreement([labels, dec.kmeans_labels_[pick]]))
+    if curve: found['strength'] = max(r['strength'] for r in curve)
     word, why = _judge(found, dec.n_clusters_)
     if found['same_as_start'] < .6 and word != 'no groups here':
         why += (f"; the last phase has left its start, k-means on the codes, far behind (agreement "
