@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from .data import DecError, as_image
+from .data import DecError, mosaic
 from .inside.reading import _class_names, check_y
 
 # %% ../nbs/07_evaluation.ipynb #baf02703
@@ -91,14 +91,12 @@ def show_top(
     image_shape:tuple, # of one row
 ):
     "A row of pictures for each cluster: its ten surest points"
-    top = top_points(q)
-    fig, axs = plt.subplots(*top.shape, figsize=(5.3, .45*len(top)), squeeze=False)
-    for j, (row, idx) in enumerate(zip(axs, top)):
-        for ax, i in zip(row, idx):
-            ax.imshow(as_image(x[i], image_shape))
-            ax.set(xticks=[], yticks=[])
-            ax.spines[:].set_visible(False)
-        row[0].set_ylabel(f'cluster {j}', rotation=0, ha='right', va='center', fontsize=9)
+    top, height = top_points(q), image_shape[-2] + 1
+    fig, ax = plt.subplots(figsize=(5.3, .45*len(top)))
+    ax.imshow(mosaic(x[top.ravel()], image_shape, top.shape[1]))
+    middles = height*np.arange(len(top)) + height//2 - 1
+    ax.set(xticks=[], yticks=middles, yticklabels=[f'cluster {j}' for j in range(len(top))])
+    ax.spines[:].set_visible(False)
     return fig
 
 # %% ../nbs/07_evaluation.ipynb #15a8b18f

@@ -14,8 +14,7 @@ import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
 from scipy import sparse
 from sklearn.cluster import KMeans, SpectralClustering
 from . import __version__
-from .data import (DecError, Dataset, as_image, scale_factor, set_theme,
-                               show_samples)
+from .data import DecError, Dataset, mosaic, scale_factor, set_theme, show_samples
 from .inside.reading import _user_path, atomic_path, on_disk, part_files, thinned
 from .inside.workers import first_only, worker, workers
 from .inside.machine import _out_folder, pick_device, precision_used, progress_bar
@@ -180,11 +179,10 @@ def _table(records, dec, x):
 def _reconstructions(ds, dec, m=12):
     pick = np.random.default_rng(0).permutation(ds.n)[:m]
     rows = Rows(ds.x[pick], dec.scale_, dec.layer_.mu.device)
-    fig, axs = plt.subplots(2, m, figsize=(.6*m, 1.4))
-    for col, pair in zip(axs.T, zip(rows[slice(None)], apply_chunked(dec.autoencoder_, rows))):
-        for ax, v in zip(col, pair):
-            ax.imshow(as_image(v.cpu().numpy()/dec.scale_, ds.image_shape).clip(0, None))
-            ax.axis('off')
+    both = torch.cat([rows[slice(None)], apply_chunked(dec.autoencoder_, rows)])
+    fig, ax = plt.subplots(figsize=(.6*m, 1.4))
+    ax.imshow(mosaic((both.cpu().numpy()/dec.scale_).clip(0), ds.image_shape, len(pick)))
+    ax.axis('off')
     return fig
 
 # %% ../nbs/43_fitting.ipynb #00bd2814

@@ -15,7 +15,6 @@ from scipy import sparse
 from scipy.stats import yeojohnson
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import pairwise_distances
-from torchvision import models
 from ..data import Dataset, DecError, load_data
 from ..inside.loaders import _LOADERS
 from ..inside.reading import (_READERS, _check_classes, _dataset, _features, _reason,
@@ -175,6 +174,7 @@ def _read_texts(path, how): # tf-idf, and in `how` the words and weights to do i
 # %% ../../nbs/47_inputs.ipynb #inp00047
 def _by_network(files, name, download):
     "Pictures as a trained network of torchvision sees them before its last layer"
+    from torchvision import models                            # takes seconds, often for nothing
     try: weights = models.get_model_weights(name).DEFAULT
     except ValueError as e:
         raise DecError(f"features {name!r} is neither a file of vectors, .npy, nor the name of a "

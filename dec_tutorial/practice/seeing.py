@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 from scipy import sparse
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.utils.validation import check_is_fitted
-from ..data import DecError, as_image
+from ..data import DecError, mosaic
 from ..inside.reading import thinned
 from ..inside.machine import precision
 from ..training import Callback, Rows, apply_chunked
@@ -133,11 +133,7 @@ def render(template:str, **values)->str:
 
 # %% ../../nbs/35_seeing.ipynb #0f4105b1
 def _sheet(x, image_shape, cols=25): # pictures in rows, as the address of a PNG, and their size
-    tiles = np.stack([np.atleast_3d(as_image(row, image_shape)) for row in x])
-    tiles = np.concatenate([tiles, 0*tiles[:1].repeat(-len(tiles) % cols, 0)])
-    _, h, w, colours = tiles.shape
-    sheet = tiles.reshape((-1, cols, h, w, colours)).swapaxes(1, 2).reshape((-1, cols*w, colours))
-    sheet = sheet[..., 0] if colours == 1 else sheet/max(sheet.max(), 1)
+    (h, w), sheet = image_shape[-2:], mosaic(x, image_shape, cols, margin=0)
     png, cmap = io.BytesIO(), 'gray' if plt.rcParams['image.cmap'] == 'gray' else 'gray_r'
     plt.imsave(png, sheet, cmap=cmap, format='png')
     return dict(sheet='data:image/png;base64,' + base64.b64encode(png.getvalue()).decode(),
