@@ -38,7 +38,8 @@ def x(): # points that overlap, so that equal results are no accident
     return np.random.default_rng(0).random((300, 16)).astype(np.float32)
 
 def fitted(x, device='cuda', recipe=tiny, **kw):
-    return DEC(3, recipe=recipe, random_state=0, device=device, precision='float32', **kw).fit(x)
+    return DEC(3, recipe=recipe, max_iter=12, random_state=0, device=device, precision='float32',
+               **kw).fit(x)
 
 def suited(method): # arguments of a DEC whose points are pictures of 4 by 4
     convolves = 'Conv' in method                          # which cannot be trained layer by layer
