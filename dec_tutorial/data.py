@@ -54,7 +54,7 @@ def mosaic(
     across:int, # pictures in a row
     margin:int=1, # pixels between two
 )->np.ndarray: # one large picture, as matplotlib wants it
-    "Pictures side by side; of a grey one the range of brightness is its own"
+    "Pictures side by side; each grey one is stretched to the full range of brightness"
     grey, (h, w) = len(image_shape) == 2, image_shape[-2:]
     if grey: points = minmax_scale(points, axis=1)
     size = math.ceil(len(points)/across)*(h + margin), across*(w + margin)

@@ -94,7 +94,7 @@ def show_top(
     top, height = top_points(q), image_shape[-2] + 1
     fig, ax = plt.subplots(figsize=(5.3, .45*len(top)))
     ax.imshow(mosaic(x[top.ravel()], image_shape, top.shape[1]))
-    middles = height*np.arange(len(top)) + height//2 - 1
+    middles = height*(np.arange(len(top)) + .5) - 1
     ax.set(xticks=[], yticks=middles, yticklabels=[f'cluster {j}' for j in range(len(top))])
     ax.spines[:].set_visible(False)
     return fig

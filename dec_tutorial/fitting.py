@@ -63,7 +63,7 @@ def run_fit(
         graph = ck.once('spectral', partial(on_points, raw_spectral))
         _fit(dec, ds, ck)
         told = None if worker()[1] > 1 else ck.once(                 # its second fit is for one
-            'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy(), curve))
+            'verdict', partial(_timed_verdict, dec, ds.x, raw['labels'].numpy(), curve=curve))
     if not first: return dec, [], None
     records = _records(ds, dec, raw, graph, searched=searched, told=told, command=command,
                        settings=dict(n_clusters=n_clusters, **settings))

@@ -86,9 +86,10 @@ _IN_FILE = ('n_clusters_', 'n_features_in_', 'scale_', 'seed_', 'n_iter_', 'stop
             'soft_sizes_', 'cluster_centers_')
 
 def _numbers(out): # as an array; float32 has an end
-    for i in (~out.isfinite().all(1)).nonzero()[:1]:
-        raise Diverged(f"the network gives no numbers for row {int(i)} of X; its values are too "
-                       f"large, so mend them or leave the row out")
+    odd = (~out.isfinite().all(1)).nonzero()
+    if len(odd):
+        raise Diverged(f"the network gives no numbers for row {int(odd[0])} of X; its values are "
+                       f"too large, so mend them or leave the row out")
     return out.cpu().numpy()
 
 class FittedModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
