@@ -24,6 +24,8 @@ _DATA = ('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k
          'pictures or texts; a .txt file, a text a line; or a .npz, .npy, .csv, .tsv, .parquet or '
          '.xlsx file (a column y, target, label(s) or class(es) is taken for classes; y beside x '
          'is not)')
+_NAMES = ('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
+          'ConvDEC, ConvDEC-pooled, ConvDEC-DA, DEC+neighbours, DKM, IMSAT+VAT, BRB')
 
 def _height_width(text): # of 32, or of 32,48
     size = _widths(text)
@@ -33,8 +35,7 @@ def _height_width(text): # of 32, or of 32,48
 @_command
 def dec_fit(
     data:_arg(_DATA, str, opt=False, nargs='?')='digits',
-    method:_arg('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
-                'ConvDEC, ConvDEC-pooled, ConvDEC-DA, DEC+neighbours', str)='DEC',
+    method:_arg(_NAMES, str)='DEC',
     recipe:str='quick', # quick, fast, paper or authors
     seed:int=0, # of everything random
     n_clusters:_arg('or auto; default: as many as there are classes', _number_or_auto)=None,

@@ -21,7 +21,7 @@ from .checkpoint import describe
 from .training import Diverged, Rows, Stage, apply_chunked
 from .methods import Method, Recipe, get_method
 from .family.images import for_pictures
-from .family.neighbours import METHODS   # with both it has the whole family
+from .family.newer import METHODS        # with both it has the whole family
 
 # %% ../nbs/39_model_file.ipynb #87ee4cbf
 def _pack(v, arrays, name): # what JSON can hold of v; its arrays are put into `arrays`

@@ -41,6 +41,7 @@ def results_table(
     datasets=('digits', 'usps', 'mnist', 'fashion'),
     brief=False, # a row a data set, ACC alone
     recipe='fast', # for 'quick', large data show the runs of the recipe that it becomes there
+    beside=(), # rivals of page 27 to show as well
 )->str:
     "The shipped results of `dec_fit` as Markdown"
     rows = []
@@ -50,7 +51,8 @@ def results_table(
         voting = dict(recipe=recipe, method='DEC+neighbours')
         if not runs(**voting):                                             # then from page 26
             found += read_records(experiment='neighbours', dataset=d, **voting)
-        for m in ('k-means', 'spectral', 'AE+k-means', 'DEC', 'DEC+neighbours'):
+        for m in beside: found += read_records(experiment='rivals', dataset=d, method=m)
+        for m in ('k-means', 'spectral', *beside, 'AE+k-means', 'DEC', 'DEC+neighbours'):
             rows += summarise([r for r in found if r['method'] == m])
     if brief:
         of = {d: [r for r in rows if r['dataset'] == d] for d in datasets}

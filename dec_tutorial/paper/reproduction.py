@@ -104,6 +104,7 @@ EXPERIMENTS = dict(
     combining=Item(combining.combining, partial(pivot, rows='plan', columns='alpha',
                                                 column_name='α = {}'), combining.show_plans),
     family=Item(compare.family, by_data, show_forest),
+    newer=Item(partial(compare.family, methods=compare.NEWER), by_data, show_forest),
     jitter=Item(compare.jitter, partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
                                         column_name='{} autoencoder')),
     sizes=Item(compare.sizes, by_data, show_forest),

@@ -6,7 +6,7 @@
 __all__ = ['RIVALS', 'mixture', 'spectral', 'hdbscan', 'placed_anew', 'umap_kmeans', 'umap_hdbscan', 'n2d', 'rivals']
 
 # %% ../../nbs/27_rivals.ipynb #rvl00007
-import time, warnings
+import time, warnings, torch
 from functools import partial
 from scipy import sparse
 from sklearn.cluster import HDBSCAN, KMeans, SpectralClustering
@@ -37,9 +37,12 @@ def placed_anew(x, seed:int, neighbours:int=15, dims:int=2): # -> (n, dims)
     try: from umap import UMAP
     except ImportError as e:
         raise DecError("UMAP is not installed; pip install 'dec-tutorial[rivals]' brings it") from e
+    threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')                              # a seed costs it its threads
-        return UMAP(neighbours, dims, min_dist=0., random_state=seed).fit_transform(x)
+        placed = UMAP(neighbours, dims, min_dist=0., random_state=seed).fit_transform(x)
+    torch.set_num_threads(threads)                    # Numba leaves its own number to everybody
+    return placed
 
 def umap_kmeans(x, k:int, seed:int):
     "UMAP, then k-means"
