@@ -58,7 +58,9 @@ class Child:
 
 def run_script(argv): # with narrow layers, so that a whole run takes half a second
     from dec_tutorial.methods import RECIPES
+    from dec_tutorial.paper.tables import QUICK
     for name, r in RECIPES.items(): RECIPES[name] = replace(r, dims=(32, 8))
+    QUICK.update(ae_iter=40, max_iter=40)
     sys.argv = [script(argv[0]), *map(str, argv[1:])]
     runpy.run_path(sys.argv[0], run_name='__main__')
 
