@@ -48,7 +48,6 @@ def dec_fit(
     alpha:float=None, # see DEC; smaller where clusters whose codes lie near each other merge
     classes:str=None, # of a table: the column with the classes, or none; default: by its name
     drop:str=None, # of a table: columns to leave out, like id,name
-    header:bool=False, # of a .csv: its first line is names, even if all of them are numbers
     table:bool=False, # a mixed table: scale numbers, encode words, dates and truth values
     fill:bool=False, # with --table: fill missing cells
     size:_arg('pictures are brought to this height,width; default: 32,32', _height_width)=None,
@@ -65,9 +64,9 @@ def dec_fit(
     if sys.stderr.isatty(): print('loading PyTorch …', end='\r', file=sys.stderr)
     from dec_tutorial.fitting import _fit_and_print         # takes seconds
     _fit_and_print(data, n_clusters=n_clusters, method=method, recipe=recipe, seed=seed, out=out,
-                   root=root, no_download=no_download, classes=classes, header=header,
-                   copy_to=copy_into, update_interval=update_interval, ae_iter=ae_iter,
-                   max_iter=max_iter, precision=precision, device=device, dims=dims, alpha=alpha,
+                   root=root, no_download=no_download, classes=classes, copy_to=copy_into,
+                   update_interval=update_interval, ae_iter=ae_iter, max_iter=max_iter,
+                   precision=precision, device=device, dims=dims, alpha=alpha,
                    reading=dict(table=table, fill=fill, size=size, colour=colour, features=features,
                                 folder_classes=folder_classes, drop=drop and drop.split(',')))
 
@@ -79,11 +78,10 @@ def dec_predict(
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data
     device:str='auto', # auto, cpu or cuda
-    header:bool=False, # as for dec_fit
     features:str=None, # a file with a row for each point, where the model was fitted on one
     copy_into:str=None, # a new folder, where pictures or texts are sorted by cluster, as links
 ):
     "Assign every point of DATA to a cluster of MODEL; writes row, cluster, confidence as CSV"
     from dec_tutorial.fitting import _predict_and_print
-    _predict_and_print(model, data, out=out, root=root, device=device, header=header,
-                       features=features, copy_to=copy_into)
+    _predict_and_print(model, data, out=out, root=root, device=device, features=features,
+                       copy_to=copy_into)

@@ -20,8 +20,8 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.validation import validate_data
 from . import __version__
-from .data import DecError, columns_that_count, scale_factor
-from .inside.reading import check_offset, check_x
+from .data import DecError, mostly_mean, scale_factor
+from .inside.reading import _column, check_x
 from .model_file import _IN_FILE, FittedModel
 from .checkpoint import Checkpoint, fingerprint
 from .inside.workers import alike, first_only, worker, workers
@@ -104,7 +104,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
         "All that a fit needs, checked; the block has its precision, workers and checkpoint"
         x, device = check_x(X), pick_device(self.device)
         recipe, method = self._resolved(x)
-        self._check_points(x, X, method)
+        self._check_points(x, method)
         with self._session(device, method):
             rows = Rows(x, self._scale(x, X, recipe.scale), device)
             if not alike([rows.n, fingerprint(rows[slice(0, 64)].cpu().numpy())]):
@@ -141,8 +141,7 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
             finetune=_shortened(recipe.finetune, self.ae_iter, epochs=None),
             cluster=_shortened(method.stage or recipe.cluster, self.max_iter)), method
 
-    def _check_points(self, x, given, method): # given: as the user has them
-        check_offset(given)
+    def _check_points(self, x, method):
         (n, d), k, ae = x.shape, self.n_clusters, self.autoencoder
         if n < k:
             raise DecError(f"X has n_samples={n} points, fewer than n_clusters={k}; ask for fewer "
@@ -166,12 +165,15 @@ class DEC(FittedModel, ClusterMixin, BaseEstimator):
                                f'than means over points; run it without torchrun')
             yield
 
-    def _scale(self, x, given, how):
-        "What points are multiplied with; a network that a DEC trained knows its own"
-        used = columns_that_count(x, given)
+    def _scale(self, x, given, how): # given: the points as the user has them
+        "The number that points are multiplied with; a network that a DEC trained knows its own"
+        j = mostly_mean(x)
+        if j is not None:
+            warnings.warn(f'over 99 % of the sum of squares of X is the same for all points, most '
+                          f'of it in {_column(given, j)}; subtract the mean from each column, or '
+                          f'the network learns little else')
         trained_for, factor = getattr(self.autoencoder, 'trained_at', (None, None))
-        if trained_for == how: return factor
-        return scale_factor(x if used.all() else x[:, used], how)*(1. if used.all() else used)
+        return factor if trained_for == how else scale_factor(x, how)
 
     def _draw_seed(self):
         if isinstance(self.random_state, Integral): return int(self.random_state)

@@ -24,7 +24,7 @@ from .methods import get_method
 from .family.images import for_pictures
 from .dec import DEC
 from .evaluation import show_confidence, show_contingency, show_top
-from .practice.inputs import (_refuse_copies, column_table, copy_into, deciding,
+from .practice.inputs import (_refuse_copies, column_table, copy_into,
                                           describe_clusters, known_region, read_points, unseen)
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
@@ -85,7 +85,7 @@ def _estimator(ds, n_clusters, method, **settings):
     shape = ds.image_shape if ds.shown is None else None
     dec = DEC(k, method=for_pictures(method, shape), **given)
     recipe, known = dec._resolved(ds.x)
-    dec._check_points(ds.x, ds.x, known)
+    dec._check_points(ds.x, known)
     scale_factor(ds.x, recipe.scale)
     return dec, recipe
 
@@ -273,7 +273,7 @@ def _with_source(dec, ds, labels): # the model, and what dec_predict has to know
     if ds.names and len({*ds.names}) == ds.d:
         kept.feature_names_in_ = np.array(ds.names, dtype=object)
     some = slice(None, None, max(1, ds.n//100_000))
-    kept.how_ = (ds.how or {}) | known_region(ds.x[some], labels[some], dec.n_clusters_)
+    kept.how_ = (ds.how or {}) | known_region(ds.x[some], labels[some])
     return kept
 
 # %% ../nbs/43_fitting.ipynb #inpfit02
@@ -301,7 +301,7 @@ def _write_all(out, ds, dec, records, table, curve):
     _write_text(out/'report.html', render(
         'report', ds=ds, dec=dec, table=table, records=records, curve=curve,
         verdict=records[-1].get('measured', {}).get('verdict'), shares=shares, about=about,
-        columns=columns, alone=deciding(columns), prepared=_prepared(ds), map=film,
+        columns=columns, prepared=_prepared(ds), map=film,
         figures={name: base64.b64encode(png).decode() for name, png in pictures.items()}))
     write_records(records, out/'record.json')
     for name in _WRITTEN:                                    # what a kill while writing left behind
@@ -344,16 +344,15 @@ def _command_line(data, options): # that repeats a run
 
 # %% ../nbs/43_fitting.ipynb #ftt00011
 def _fit_and_print(data, *, n_clusters, method, recipe, seed, out, root, no_download, classes,
-                   header, copy_to, reading, **settings):
+                   copy_to, reading, **settings):
     "What `dec_fit` does: load, fit, write, and print what came out"
     if copy_to: _refuse_copies(copy_to, data)
     reading = {name: v for name, v in reading.items() if v}
-    ds = read_points(data, root=root, download=not no_download, classes=classes or True,
-                     header=header, **reading)
+    ds = read_points(data, root=root, download=not no_download, classes=classes or True, **reading)
     method = get_method(method).name
     command = _command_line(data, dict(method=method, recipe=recipe, seed=seed, root=root,
-                                       n_clusters=n_clusters, classes=classes, header=header,
-                                       **settings, **reading))
+                                       n_clusters=n_clusters, classes=classes, **settings,
+                                       **reading))
     known = [ds.name, recipe, seed] if method == 'DEC' else [ds.name, method, recipe, seed]
     name = '-'.join(map(str, known))
     folder = _user_path(out) if out else _default_folder(name, command)
@@ -379,7 +378,7 @@ def _strangers(ds, strange, m=5): # the first of them by name
             f"({len(rows)}): {named}{' …' if len(rows) > m else ''}")
 
 # %% ../nbs/43_fitting.ipynb #inpfit03
-def _predict_and_print(model, data, *, out, root, device, header, features, copy_to):
+def _predict_and_print(model, data, *, out, root, device, features, copy_to):
     "What `dec_predict` does: assign points to clusters, write them, and say which look unlike any"
     if copy_to: _refuse_copies(copy_to, data)
     out = _user_path(out or f"assignments-{_user_path(data).stem or 'data'}.csv")
@@ -390,7 +389,7 @@ def _predict_and_print(model, data, *, out, root, device, header, features, copy
     how = vars(dec).pop('how_', None) or {}
     names = [name.strip() for name in vars(dec).pop('feature_names_in_', ())]
     ds = read_points(data, root=root, classes='none' if 'columns' in how else False, only=names,
-                     header=header, features=features, how=how if 'kind' in how else None)
+                     features=features, how=how if 'kind' in how else None)
     q, strange = dec.predict_proba(ds.x), unseen(ds.x, how) if how else None
     _assignments(q, out, unseen=None if strange is None else strange.astype(int), name=ds.rows)
     print(f'{ds.n} points in {len(np.unique(q.argmax(1)))} clusters, mean confidence '

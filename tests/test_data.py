@@ -5,7 +5,7 @@ from scipy import sparse
 from dec_tutorial.data import Dataset, DecError, as_image, load_data, scale_factor, show_samples
 from dec_tutorial.dec import DEC
 from dec_tutorial.inside import reading
-from dec_tutorial.inside.reading import atomic_path, check_offset, check_x, check_y
+from dec_tutorial.inside.reading import atomic_path, check_x, check_y
 from dec_tutorial.practice.own_data import load_pictures, separation, top_words
 from dec_tutorial.sae import AutoEncoder
 from dec_tutorial.training import Rows
@@ -46,38 +46,23 @@ class TestNpz:
         assert isinstance(ds, Dataset) and (ds.name, ds.image_shape) == ('t', (2, 2))
         assert (ds.x == x).all() and (ds.y == y).all()
 
-    def test_whole_numbers_and_names_of_classes(self, tmp_path):
-        np.savez(tmp_path/'t.npz', x=np.arange(6).reshape(3, 2), y=['b', 'a', 'b'])
-        ds = load_data(tmp_path/'t.npz')
-        assert ds.x.dtype == np.float32 and list(ds.y) == [1, 0, 1] and ds.classes == ['a', 'b']
-
     def test_csr_stays_sparse(self, tmp_path):
-        make_csr(tmp_path/'t.npz')
+        m = make_csr(tmp_path/'t.npz')
         ds = load_data(tmp_path/'t.npz')
         assert ds.x.format == 'csr' and ds.x.dtype == np.float32 and list(ds.y) == [0, 1]*3
-
-    def test_save_npz(self, tmp_path):
-        m = make_csr(io.BytesIO())
-        sparse.save_npz(tmp_path/'t.npz', m)
-        assert (load_data(tmp_path/'t.npz').x != m.astype(np.float32)).nnz == 0
         sparse.save_npz(tmp_path/'t.npz', m.tocsc())
         assert refused(lambda: load_data(tmp_path/'t.npz'), 'not CSR')
 
     @pytest.mark.parametrize('arrays, word', [
-        (dict(a=np.ones(3)), 'it needs x'), ({}, 'it needs x'), (dict(x=np.ones(3)), '2D'),
-        (dict(x=np.ones((0, 8, 8))), 'shape=(0,'), (dict(x=np.ones((2, 2))*1j), 'omplex'),
-        (dict(x=[['a', 'b']]), "'a' at row 0, column 0"),
-        (dict(x=[[1, np.nan]]), 'NaN at row 0, column 1'),
+        (dict(a=np.ones(3)), 'it needs x'), (dict(x=np.ones((0, 8, 8))), 'shape=(0,'),
         (dict(x=np.ones((4, 3)), y=np.ones(3)), '4 points'),
-        *((dict(x=np.ones((2, 4)), image_shape=s), 'image_shape')
-          for s in ([3, 3], [4], [2, 2, 1]))])
+        (dict(x=np.ones((2, 4)), image_shape=[3, 3]), 'image_shape')])
     def test_bad_arrays(self, tmp_path, arrays, word):
         np.savez(tmp_path/'t.npz', **arrays)
         assert refused(lambda: load_data(tmp_path/'t.npz'), word)
 
-    @pytest.mark.parametrize('change', [
-        dict(indices=lambda v: v + 50_000_000), dict(indices=lambda v: v - 1),
-        dict(indptr=lambda v: v[:-1]), dict(data=lambda v: v*np.nan)])
+    @pytest.mark.parametrize('change', [dict(indices=lambda v: v + 50_000_000),
+                                        dict(indptr=lambda v: v[:-1])])
     def test_bad_csr(self, tmp_path, change): # an index beyond the shape would be a crash in C
         [(name, f)] = change.items()
         make_csr(tmp_path/'t.npz', **{name: f(getattr(make_csr(io.BytesIO()), name))})
@@ -90,21 +75,14 @@ class TestNpy:
         ds = load_data(tmp_path/'stack.npy')
         assert ds.image_shape == (4, 6) and (ds.x == x.reshape(5, 24)).all()
 
-    @pytest.mark.parametrize('colours', [1, 3, 4])
-    def test_colours_first_or_last(self, tmp_path, colours):
-        x = pixels(5, 6, 7, colours)
+    def test_colours_first_or_last(self, tmp_path):
+        x = pixels(5, 6, 7, 3)
         np.save(tmp_path/'last.npy', x)
         np.save(tmp_path/'first.npy', np.moveaxis(x, -1, 1))
         ds = load_data(tmp_path/'last.npy')
-        assert ds.image_shape == (colours, 6, 7)
+        assert ds.image_shape == (3, 6, 7)
         assert ((as_image(ds.x[2], ds.image_shape)*255).round() == x[2]).all()
         assert (load_data(tmp_path/'first.npy').x == ds.x).all()
-
-    def test_other_orders_of_bytes_and_memory(self, tmp_path):
-        x = pixels(4, 6)
-        np.save(tmp_path/'t.npy', np.asfortranarray(x.astype('>f8')))
-        ds = load_data(tmp_path/'t.npy')
-        assert (ds.x == x).all() and ds.x.flags.c_contiguous
 
     def test_a_large_file_stays_on_disk(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reading, 'IN_MEMORY', 100)
@@ -124,60 +102,21 @@ class TestCsv:
         ('a,Label,b,c\n1,x,2,3\n4,w,5,6.5\n', [1, 0]),            # the label column stands anywhere
         ('"a","b, too","c"\r\n"1","2","3"\r\n\r\n4,5,6.5', None),     # quotes, CRLF, an empty line
         ('\ufeffclass,a,b,c\n7,1,2,3\n7,4,5,6.5\n', [0, 0]),               # what spreadsheets write
-        ('0,1,2,label\n1,2,3,1\n4,5,6.5,0\n', [1, 0]), ('1,2,3\n4e0,+5, 6.5\n', None),
-        ('a, b,2020\n1, 2, 3\n4,5,6.5\n\n,,\n,,\n', None),       # a spreadsheet's empty last lines
-        ('a,b,c,\n1,2,3,\n4,5,6.5,\n', None), ('a,b,c\n1,2,3\n4,5,6.5\n'.encode('utf-16'), None)])
+        ('a;b;c\n1;2;3\n4;5;6,5\n', None), ('a\tb\tc\n1\t2\t3\n4\t5\t6.5\n', None),
+        ('a, b,2020\n1, 2, 3\n4,5,6.5\n\n,,\n,,\n', None)])     # a spreadsheet's empty last lines
     def test_good_tables(self, tmp_path, text, y):
         ds = self.load(tmp_path, text)
         np.testing.assert_array_equal(ds.x, [[1, 2, 3], [4, 5, 6.5]])
         assert (ds.y is None) if y is None else list(ds.y) == y
 
-    def test_as_python_reads_numbers(self, tmp_path):
-        x = rng.standard_normal((50, 4))*10.**rng.integers(-9, 9, 4)
-        ds = self.load(tmp_path, '\n'.join(','.join(map(repr, r)) for r in x.tolist()))
-        np.testing.assert_array_equal(ds.x, x.astype(np.float32))
-
     @pytest.mark.parametrize('cells, codes, names', [
         ([10, 2, 9, 10], [2, 0, 1, 2], ['2', '9', '10']),         # not in the order of the alphabet
-        (['wolf', ' cat', 'wolf', 'cat'], [1, 0, 1, 0], ['cat', 'wolf']),
-        (['None', 'NA', 'None', 'NA'], [1, 0, 1, 0], ['NA', 'None']),
-        ([1234567, 1234568, 1234567, 1234568], [0, 1, 0, 1], ['1234567', '1234568'])])
+        (['wolf', ' cat', 'wolf', 'cat'], [1, 0, 1, 0], ['cat', 'wolf'])])
     def test_classes_keep_their_names(self, tmp_path, cells, codes, names):
         text = 'a,label\n' + ''.join(f'{i},{c}\n' for i, c in enumerate(cells))
         ds = self.load(tmp_path, text)
         assert ds.y.tolist() == codes and ds.classes == names and ds.names == ['a']
         assert self.load(tmp_path, text, classes=False).y is None
-
-    @pytest.mark.parametrize('yes, no', [('True', 'False'), ('TRUE', ' FALSE'), ('true', 'false')])
-    def test_truth_values_are_1_and_0(self, tmp_path, yes, no):
-        assert self.load(tmp_path, f'a,b\n1,{yes}\n2,{no}\n').x.tolist() == [[1, 1], [2, 0]]
-
-    def test_names_of_numbers(self, tmp_path):
-        years = '2019,2020\n1,2\n'
-        assert self.load(tmp_path, years, header=True).names == ['2019', '2020']
-        assert self.load(tmp_path, years).n == 2
-        assert self.load(tmp_path, 'region, 2020 \n1,2\n').names == ['region', '2020']
-        assert refused(lambda: self.load(tmp_path, 'nan,2\n1,3\n'), 'NaN at row 0')    # no names
-
-    @pytest.mark.parametrize('cells, mend', [
-        ('2020-01-31 02/28/2020', 'make a number of each date'),
-        ('''$1 €1.50 1.500.000 1" "1,5" "1,500" 12% 3kg '4\'''', 'plain numbers'),
-        ('#DIV/0! #N/A ? NA - null', 'leave such cells empty'),
-        ('yes No T', 'write 1 and 0'), ('red', 'encode or drop it')])
-    def test_what_mends_a_column(self, tmp_path, cells, mend):
-        for cell in cells.split(' '):
-            assert refused(lambda: self.load(tmp_path, f'a,b\n1,{cell}\n'), 'row 0', mend)
-
-    def test_bad_columns_are_named_all_at_once(self, tmp_path):
-        rows = (f'{"ab"[i % 2]},A{i},{i or ""},{i % 4 or "#DIV/0!"}\n' for i in range(30))
-        assert refused(lambda: self.load(tmp_path, 'species,id,h,v\n' + ''.join(rows)),
-                       "column 'species' (encode or", 'call it class if', "column 'id' (an identif",
-                       "nothing at row 0, column 'h'", "column 'v' (leave such cells")
-
-    def test_identifiers_are_remarked(self, tmp_path):
-        text = 'ID#,age\n' + ''.join(f'{7*i},{i % 9}\n' for i in range(30))
-        with pytest.warns(UserWarning, match="'ID#' has another whole number in every row"):
-            self.load(tmp_path, text)
 
     def test_columns_to_drop_and_to_take(self, tmp_path):
         text = 'id,a,class\nx1,2,0\nx2,3,1\n'
@@ -188,15 +127,15 @@ class TestCsv:
         assert refused(lambda: self.load(tmp_path, '1,2\n3,4\n', drop=['a']), 'has no names above')
         assert refused(lambda: load_data('digits', drop=['a']), 'has no columns to leave out')
 
-    @pytest.mark.parametrize('value', [lambda i: i % 200, lambda i: .5*(i % 5), 'p{}.png'.format])
-    def test_a_target_of_many_values_is_no_class(self, tmp_path, value):
-        text = 'a,target\n' + ''.join(f'{i % 7},{value(i)}\n' for i in range(400))
-        assert refused(lambda: self.load(tmp_path, text), "'target' would be", '--classes none')
-        assert self.load(tmp_path, text, classes='target').n_classes > 4
-        if value(1) == 1: assert self.load(tmp_path, text, classes='none').d == 2
-        assert refused(lambda: self.load(tmp_path, text, classes='kind'), "no column 'kind'")
+    def test_which_column_holds_the_classes(self, tmp_path):
+        text = 'class,target,kind\n1,0,7\n2,1,7\n'
+        assert self.load(tmp_path, text).y.tolist() == [0, 1]
+        assert self.load(tmp_path, text).names == ['kind']                      # nor is the other
+        assert self.load(tmp_path, text, classes='kind').n_classes == 1
+        assert self.load(tmp_path, text, classes='none').d == 3
+        assert refused(lambda: self.load(tmp_path, text, classes='Kind'), "no column 'Kind'")
 
-    @pytest.mark.parametrize('y', ['x,,z,x', '1,,2,1', 'x,nan,y,x'])
+    @pytest.mark.parametrize('y', ['x,,z,x', '1,,2,1'])
     def test_rows_without_a_class(self, tmp_path, y):
         text = 'a,kind\n' + ''.join(f'{i},{c}\n' for i, c in enumerate(y.split(',')))
         with pytest.warns(UserWarning, match="'kind' names no class at row 1 .1 of 4"):
@@ -210,20 +149,17 @@ class TestCsv:
         assert named.d == 2 and named.y.tolist() == [0, 1, 1]
 
     @pytest.mark.parametrize('text, word', [
-        ('', 'No columns'), ('a,b\n', 'No columns'), ('y\n1\n1\n', 'cannot be read as points'),
-        ('1,2\n3\n', 'row 1, column 1'), ('a,b\n1,2\n3,4,5\n', 'Expected 2 fields in line 3'),
-        ('a\n1\n2\nTotal\n', '1 such cells: mend them'),
-        ('a,b,c\n1,,3\n1,2,\n', "column 'b' (2 such cell(s) in all, also in column 'c'"),
-        ('a,b\n1,2,3\n3,4,5\n', '2 cells in its first line and 3 columns'),
-        ('# made by a program\na,b\n1,2\n', 'nothing above the names'),
-        ('1e999,2\n', 'infinity'), ('1;2\n3;4\n', "';' between"),
-        ('a\tb\n1\t2\n', "'\\t' between"),
+        ('', 'No columns'), ('a,b\n', '0 sample(s)'), ('1,2\n3\n', 'NaN at row 1, column 1'),
+        ('a,b\n1,2\n3,4,5\n', 'Expected 2 fields in line 3'),
+        ('a,b,c\n1,x,3\n1,2,?\n', "'x' at row 0, column 'b', where there must be a number (other "
+         "columns with such cells: 1); leave such columns out, or let --table"),
+        ('a,b,c\n1,,3\n1,2,\n', "NaN at row 0, column 'b', where there must be a number (other "
+         "columns with such cells: 1)"),
+        ('a,b\n1,2,3\n3,4,5\n', 'more columns than names'),
+        ('# made by a program\na,b\n1,2\n', 'nothing above the names'), ('1e999,2\n', 'infinity'),
         ('month,sum\n2020_01,2\n', "'2020_01' at row 0, column 'month'"),
         ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'),
-        ('p,p\n1,2\n', "two columns named 'p'"),
-        ('t,a\n1700000000,1\n1700000020,4\n', "column 't' of"), ('0,1,2\n4,5,6\n', 'counts from 0'),
-        (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name'),
-        ('a,class,target\n1,0,0\n2,1,1\n', "columns 'class' and 'target'")])
+        (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name')])
     def test_bad_tables(self, tmp_path, text, word):
         assert refused(lambda: self.load(tmp_path, text), word)
 
@@ -250,16 +186,22 @@ class TestBadFiles:
             assert refused(lambda: load_data(f), 'there is no file', f)
         assert not (tmp_path/'trace').exists()
 
+    @pytest.mark.filterwarnings('ignore')
+    def test_fuzz(self, tmp_path): # a sentence or a sound data set, nothing else
+        r, told = np.random.default_rng(7), []
+        for f in make_all(tmp_path):
+            raw = f.read_bytes()
+            for at in r.integers(len(raw), size=20):
+                f.write_bytes(raw[:at] + r.bytes(4) + raw[at + 4:])
+                try: assert np.isfinite(load_data(f).x.sum(dtype=np.float64))
+                except DecError as e: told.append(str(e))
+        assert 20 < len(told) < 80 and '\n' not in ''.join(told)
+
     def test_pickled_arrays_are_not_loaded(self, tmp_path):
-        bombs, x = np.array([[Bomb(tmp_path/'trace')]], object), np.ones((2, 2))
-        words = np.array(['a', 'b'], object)
+        bombs = np.array([[Bomb(tmp_path/'trace')]], object)
         np.save(tmp_path/'t.npy', bombs, allow_pickle=True)
-        assert refused(lambda: load_data(tmp_path/'t.npy'), 't.npy', '.astype(str)')
-        for name, arrays in dict(x=dict(x=bombs), y=dict(x=x, y=words)).items():
-            np.savez(tmp_path/'t.npz', **arrays)
-            assert refused(lambda: load_data(tmp_path/'t.npz'), f't.npz: {name}', '.astype')
-        np.savez(tmp_path/'t.npz', x=x, z=words)                                 # nobody needs z
-        assert load_data(tmp_path/'t.npz').n == 2
+        np.savez(tmp_path/'t.npz', x=bombs)
+        for name in ('t.npy', 't.npz'): assert refused(lambda: load_data(tmp_path/name), name)
         assert not (tmp_path/'trace').exists()
         pickle.loads(pickle.dumps(bombs))                                    # the bomb itself works
         assert (tmp_path/'trace').is_dir()
@@ -270,92 +212,47 @@ class TestBadFiles:
         assert refused(lambda: load_data(tmp_path/'t.doc'), 't.doc', '.csv')
         assert refused(lambda: load_data('~nobody-of-this-name/t.npz'), 'nobody')
 
-    @pytest.mark.filterwarnings('ignore')
-    def test_fuzz(self, tmp_path): # a sentence or a sound data set, nothing else
-        r, told = np.random.default_rng(7), []
-        for f in make_all(tmp_path):
-            raw = f.read_bytes()
-            for _ in range(35):
-                damaged, at = bytearray(raw), int(r.integers(len(raw)))
-                damaged[at:at + int(r.integers(9))] = r.bytes(int(r.integers(9)))
-                f.write_bytes(damaged)
-                try: assert np.isfinite(load_data(f).x.sum(dtype=np.float64))
-                except DecError as e: told.append(str(e))
-        assert 50 < len(told) < 138 and '\n' not in ''.join(told)
-
 def put(value, dtype=np.float64):
     x = np.ones((4, 3), dtype)
     x[2, 1] = value
     return x
 
 class TestCheckX:
-    @pytest.mark.parametrize('value, word', [(np.nan, 'NaN'), (np.inf, 'infinity'),
-                                             (-np.inf, 'infinity'), (1e39, 'too large')])
+    @pytest.mark.parametrize('value, word', [(np.nan, 'NaN'), (-np.inf, 'infinity'),
+                                             (1e39, 'too large')])
     def test_bad_cells_are_named(self, value, word):
         for x in (put(value), put(value).tolist(), sparse.csr_matrix(put(value))):
-            assert refused(lambda: check_x(x), word, 'row 2, column 1', '1 such cell')
+            assert refused(lambda: check_x(x), word, 'row 2, column 1')
         assert refused(lambda: DEC(2).fit(put(value)), word, 'row 2, column 1')
 
     @pytest.mark.parametrize('x, word', [
         (np.array([[{}, 1]], object), 'real number'), (put(None, object), 'row 2, column 1'),
-        ([['1', '2021_02']], "'2021_02' at row 0"), ([[1, 2], [3]], 'inhomogeneous'),
-        (sparse.csr_matrix(np.ones((2, 2), complex)), 'omplex'), (np.ones((2, 2, 2)), 'dim 3'),
-        (np.array([['2020-01-01', 'NaT']], 'M8[D]'), 'Timestamp'), (None, '2-d'),
-        (np.ones((0, 3)), '0 sample(s)'), (np.ones((3, 0)), '0 feature(s)'),
-        (np.ma.masked_array(np.ones((2, 2)), [[0, 1], [0, 0]]), 'cells are masked')])
+        ([[1, 2], [3]], 'inhomogeneous'), (sparse.csr_matrix(np.ones((2, 2), complex)), 'omplex'),
+        (np.ones((2, 2, 2)), 'dim 3'), (None, '2-d'),
+        (pd.DataFrame(dict(b=[1, 2], a=pd.to_datetime(['2020-01-01']*2))), "row 0, column 'a'")])
     def test_bad_points(self, x, word):
         assert refused(lambda: check_x(x, 'the table'), 'the table', word)
 
     def test_good_frames(self):
         frame = pd.DataFrame(dict(a=pd.array([1, 2, 3], dtype='Int64'), b=['.5', '1', '2']))
         assert check_x(frame).tolist() == [[1, .5], [2, 1], [3, 2]]
-        thin = check_x(pd.DataFrame.sparse.from_spmatrix(sparse.eye(3)))
-        assert sparse.issparse(thin) and (thin.toarray() == np.eye(3)).all()
 
-    @pytest.mark.parametrize('column, word', [
-        (['red', 'x', 'y'], "'red' at row 0, column 'a'"),
-        ([1, None, 3], "NaN at row 1, column 'a'"),
-        (pd.array([1, None, 3], dtype='Int64'), "NaN at row 1, column 'a'"),
-        (pd.to_datetime(['2020-01-01']*3), "00:00:00') at row 0, column 'a'")])
-    def test_bad_frames(self, column, word):
-        assert refused(lambda: check_x(pd.DataFrame(dict(b=[1, 2, 3], a=column))), word)
-
-    def test_tensors(self):
-        for t in (torch.rand(4, 3, requires_grad=True), torch.ones(4, 3, dtype=torch.int32)):
-            assert check_x(t).dtype == np.float32
-
-    def test_repeated_cells_of_a_sparse_matrix_are_summed(self):
-        m = sparse.csr_matrix((np.float32([1, 1, 1]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
-        assert check_x(m).toarray().tolist() == [[2, 0], [0, 1]]
-        assert m.nnz == 3                                          # the matrix given stays as it is
-
-class TestCheckOffset:
-    far = np.c_[1_700_000_000 + 60*np.arange(40)%600, np.arange(40)]
-
-    @pytest.mark.parametrize('x', [far.astype(np.int32), pd.DataFrame(far).convert_dtypes(),
-                                   np.c_[1e9 + rng.normal(0, 20, 40), 100*far[:, 1]]])
-    def test_columns_that_float32_would_forget(self, x):
-        assert refused(lambda: check_offset(x), 'column 0', 'float32')
-        assert refused(lambda: DEC(2).fit(x), 'column 0', 'float32')
+    def test_tensors(self): assert check_x(torch.rand(4, 3, requires_grad=True)).shape == (4, 3)
 
 class TestCheckY:
     @pytest.mark.parametrize('y, word', [
         (np.ones((4, 2)), '4 points'), (['x', 'y', ' ', 'x'], 'row 2'),
-        (['x', 'y', 'x', 'NaN'], 'row 3'), ([0, 1, np.nan, 1], 'row 2'),
-        (np.array([{}]*4), 'object'), (np.array(['x', None, 'y', 'x'], object), 'row 1'),
         (pd.array(['a', pd.NA, 'b', 'c'], dtype='string'), 'row 1')])
     def test_bad_classes(self, y, word): assert refused(lambda: check_y(y, 4), 'y ', word)
 
     @pytest.mark.parametrize('y, codes', [
-        (np.array([2, 1, 2.], object), [1, 0, 1]),
-        (np.array([['b'], ['a '], ['b']], object), [1, 0, 1]),
-        ([True, False, True], [1, 0, 1]), (pd.Categorical(['x', 'w', 'x']), [1, 0, 1])])
+        (np.array([['b'], ['a '], ['b']], object), [1, 0, 1]), ([10., 9, 10], [1, 0, 1]),
+        (pd.Categorical(['x', 'w', 'x']), [1, 0, 1])])
     def test_good_classes(self, y, codes): assert check_y(y, 3).tolist() == codes
 
 class TestScale:
-    @pytest.mark.parametrize('size', [1e-30, 1., 1e30])
-    def test_paper(self, size): # mean ‖x‖²/d = 1 of what training really sees, dense or sparse
-        x = (rng.standard_normal((40, 7))*(rng.random((40, 7)) < .4)*size).astype(np.float32)
+    def test_paper(self): # mean ‖x‖²/d = 1 of what training really sees, dense or sparse
+        x = (rng.standard_normal((40, 7))*(rng.random((40, 7)) < .4)*1e30).astype(np.float32)
         for data in (x, sparse.csr_matrix(x)):
             rows = Rows(check_x(data), scale_factor(check_x(data), 'paper'))
             seen = torch.cat(list(rows.chunks(16))).double()
@@ -366,18 +263,11 @@ class TestScale:
     def test_bad_scales(self, x, scale, word): assert refused(lambda: scale_factor(x, scale), word)
 
 class TestOwnData:
-    @pytest.mark.parametrize('labels', [[0, 0, 1, 1, np.nan], [0, 0, 1, 1, -1], [*'aabb', None]])
-    def test_rows_without_a_cluster_are_left_out(self, labels):
-        x = rng.random((5, 2))
-        with pytest.warns(UserWarning, match='1 of 5 rows have no cluster'):
-            got = separation(x, labels)
-        assert got == separation(x[:4], labels[:4])
-
     @pytest.mark.parametrize('call, word', [
         (lambda: show_samples(Dataset('t', np.eye(3))), 'give it an image_shape'),
         (lambda: load_pictures('.', 32), 'shape must be a height and a width'),
         (lambda: top_words(np.eye(4), [0, 0, 1, 1], ['a', 'b']), 'as many as x has columns, 4'),
-        (lambda: top_words(np.eye(4), [0, 1], list('abcd')), '4 rows and labels of shape (2,)'),
+        (lambda: top_words(np.eye(4), [0, 1], list('abcd')), 'must be (4,), one label a row'),
         (lambda: separation([['a', 1]], [0]), "'a' at row 0")])
     def test_wrong_arguments(self, call, word): assert refused(call, word)
 
@@ -408,34 +298,22 @@ class TestAtomicPath:
         for name in ('.f.txt.123-456.part', '.g.txt.123-456.part'): (tmp_path/name).touch()
         assert [f.name for f in reading.part_files(tmp_path/'f.txt')] == ['.f.txt.123-456.part']
 
-    @pytest.mark.parametrize('name', ['file/f', 'folder', 'n'*300, '/dev/null'])
+    @pytest.mark.parametrize('name', ['folder', 'n'*300, '/dev/null'])
     def test_what_cannot_be_written(self, tmp_path, monkeypatch, name):
-        (tmp_path/'file').touch()
         (tmp_path/'folder').mkdir()
         monkeypatch.chdir(tmp_path)
         assert refused(lambda: write(name), 'cannot write')
-        assert sorted(os.listdir(tmp_path)) == ['file', 'folder']
+        assert sorted(os.listdir(tmp_path)) == ['folder']
 
 X = rng.random((60, 20)).astype(np.float32)
 brief = dict(dims=(16, 8, 3), ae_iter=60, max_iter=20, random_state=0, device='cpu')
 
 class TestPoints:
-    @pytest.mark.parametrize('value', [-2e7, 1e30])
-    def test_a_column_that_is_the_same_for_all_points_does_not_count(self, value, tmp_path):
-        far = np.c_[np.float64(X), np.full(60, value)]
-        for points in (far, sparse.csr_matrix(far)):
-            d = DEC(3, **brief).fit(points)
-            assert d.scale_[-1] == 0 and d.scale_[0] == pytest.approx(scale_factor(X))
-            d.save(tmp_path/'m')
-            q = DEC.load(tmp_path/'m', device='cpu').predict_proba(far[:9] + ([0]*20 + [1]))
-            np.testing.assert_allclose(q, d.predict_proba(points[:9]), rtol=1e-5)
-
-    def test_an_absurd_row_is_named_and_survived(self):
-        frame = pd.DataFrame(rng.lognormal(0, 1, (440, 6)), columns=list('abcdef'))
-        frame.loc[7, 'c'] = 1e6*frame.c.mean()
-        with pytest.warns(UserWarning, match="row 7 of X alone .* by its column 'c'.*PowerTransf"):
-            d = DEC(3, **brief).fit(frame)
-        assert np.isfinite(d.predict_proba(frame)).all()
+    @pytest.mark.parametrize('value', [2024., 1e7])
+    def test_a_column_that_drowns_the_others_is_named(self, value):
+        far = pd.DataFrame(np.c_[X, np.full(60, value)], columns=[*'abcdefghijklmnopqrst', 'year'])
+        with pytest.warns(UserWarning, match="most of it in column 'year'; subtract the mean"):
+            DEC(3, **brief).fit(far)
 
     def test_clusters_that_merge_are_not_lost_unseen(self):
         near = np.repeat([[0, 0], [.012, 0], [1, 1.]], 40, 0)

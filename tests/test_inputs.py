@@ -49,7 +49,7 @@ def make_table(path):
     frame = mixed()
     if path.suffix == '.parquet': frame.to_parquet(path, index=False)
     elif path.suffix == '.xlsx': frame.to_excel(path, index=False)
-    else: frame.to_csv(path, index=False, sep='\t' if path.suffix == '.tsv' else ',')
+    else: frame.to_csv(path, index=False)
     return path
 
 kinds = dict(pictures=(make_pictures, 'photos', '--size 8 --folder-classes --copy-into s'),
@@ -88,8 +88,7 @@ class TestKinds:
         again = pd.read_csv(tmp_path/'new.csv')
         assert again.cluster.tolist() == was.cluster.tolist() and not again.unseen[2:].all()
 
-    @pytest.mark.parametrize('kind, package', [('tsv', 'pandas'), ('parquet', 'pyarrow'),
-                                               ('xlsx', 'openpyxl')])
+    @pytest.mark.parametrize('kind, package', [('parquet', 'pyarrow'), ('xlsx', 'openpyxl')])
     def test_tables_of_other_kinds(self, tmp_path, kind, package):
         pytest.importorskip(package)
         csv, other = (read_points(make_table(tmp_path/f't.{k}'), table=True) for k in ('csv', kind))
@@ -162,8 +161,8 @@ class TestTable:
     def test_types(self):
         how = prepare_table(mixed())[1]
         assert {c['column']: c['type'] for c in how} == dict(
-            customer_id='identifier', age='numbers', spent='numbers', visits='few whole numbers',
-            channel='words', member='truth values', since='dates', country='words')
+            customer_id='identifier', age='numbers', spent='numbers', visits='numbers', channel='words',
+             member='truth values', since='dates', country='words')
         done = {c['column']: c['done'] for c in how}
         assert done['country'] == 'left out: the same in every row' and 'tail' in done['spent']
 
@@ -173,16 +172,10 @@ class TestTable:
         assert np.allclose([v.mean(0), v.std(0)], [[0]*3, [1]*3], atol=1e-5)
         assert {*x['channel = app']} == {*x['member']} == {0, 1}
 
-    @pytest.mark.parametrize('write', [lambda v: v.map('{:.1f}'.format),
-                                       lambda v: v.astype('Int64'), lambda v: v.astype('category')])
-    def test_numbers_in_every_spelling(self, write):
-        v = pd.Series(np.arange(30)*3 % 17).astype(float)
-        assert prepare_table(pd.DataFrame(dict(v=write(v))))[1][0]['type'] == 'numbers'
-
     def test_missing_cells(self):
         frame = mixed()
         frame.loc[:4, ['age', 'channel', 'since']] = None
-        with pytest.raises(DecError, match=r"'age' \(5\), 'channel' \(5\), 'since' \(5\)"):
+        with pytest.raises(DecError, match="'age' has 5 cells without a value.*--fill"):
             prepare_table(frame)
         x, how = prepare_table(frame, fill=True)
         assert x.notna().all().all() and x['channel = missing'].sum() == 5
@@ -190,14 +183,8 @@ class TestTable:
 
     def test_new_words_are_no_error(self):
         how = prepare_table(mixed())[1]
-        with pytest.warns(UserWarning, match="'channel' holds 'phone' at row 0"):
-            new = prepare_table(mixed().assign(channel='phone'), how)[0]
-        assert not new['channel = app'].any()
-
-    def test_a_column_that_pandas_numbered_is_left_out(self):
-        frame = mixed().sample(frac=1, random_state=0).rename(columns={'customer_id': 'Unnamed: 0'})
-        frame['Unnamed: 0'] *= 7                                          # some rows of a table
-        assert prepare_table(frame)[1][0]['done'] == 'left out: another number in every row'
+        new = prepare_table(mixed().assign(channel='phone'), how)[0]
+        assert not new[['channel = app', 'channel = shop']].any(axis=None)
 
     def test_dropped_columns_and_a_feature_called_target(self, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
@@ -205,22 +192,17 @@ class TestTable:
         dec_fit('t.csv', table=True, drop='channel,since', classes='none', n_clusters=2, out='o',
                 **brief)
         printed = capsys.readouterr().out
-        assert 'left out: another number in every row' in printed and 'channel' not in printed
+        assert 'left out: hardly a value repeats' in printed and 'channel' not in printed
         [*_, record] = json.loads((tmp_path/'o'/'record.json').read_text())
         assert ' --drop channel,since' in record['command']
         dec_predict('o/model.safetensors', 't.csv', out='new.csv')
         assert (pd.read_csv('new.csv').cluster == pd.read_csv('o/assignments.csv').cluster).all()
 
-    @pytest.mark.parametrize('change, says', [(dict(age=None), "missing in 'age'"),
+    @pytest.mark.parametrize('change, says', [(dict(age=None), "'age' has 60 cells"),
                                               (dict(since=3), 'where dates were fitted')])
     def test_new_rows(self, change, says):
         how = prepare_table(mixed())[1]
         with pytest.raises(DecError, match=says): prepare_table(mixed().assign(**change), how)
-
-    def test_a_table_with_words_is_told_of_the_option(self, tmp_path):
-        with pytest.raises(DecError, match='--table$'): read_points(make_table(tmp_path/'t.csv'))
-        mixed().replace({'channel': {'shop': None}}).to_csv(tmp_path/'h.csv', index=False)
-        with pytest.raises(DecError, match='--table --fill$'): read_points(tmp_path/'h.csv')
 
     def test_no_folder_to_sort_is_said_at_once(self, tmp_path):
         with pytest.raises(DecError, match='no folder of files'):
@@ -233,8 +215,8 @@ class TestTexts:
         dec_predict('o/model.safetensors', tmp_path/'new.txt', out=tmp_path/'new.csv')
         assert 'line 2: xylophone kazoo' in capsys.readouterr().out
 
-    @pytest.mark.parametrize('text, says', [('a\nb\n', 'hardly a word'), ('', 'has 0 texts'),
-                                            ('caf\xe9'.encode('latin-1'), 'not UTF-8')])
+    @pytest.mark.parametrize('text, says', [(b'a\nb\n', 'hardly a word'),
+                                            (b'caf\xe9', 'not UTF-8')])
     def test_useless(self, tmp_path, text, says):
-        (tmp_path/'n.txt').write_bytes(text if isinstance(text, bytes) else text.encode())
+        (tmp_path/'n.txt').write_bytes(text)
         with pytest.raises(DecError, match=says): read_points(tmp_path/'n.txt')

@@ -53,7 +53,7 @@ class Radius(Callback):
         if hasattr(dec.layer_, 'radius'): return                      # of a stream, or from a file
         some = np.random.default_rng(dec.seed_).permutation(x.shape[0])[:1000]
         near = NearestNeighbors(n_neighbors=min(11, x.shape[0])).fit(x)
-        far = near.kneighbors(x[some])[0][:, -1].mean()*np.max(dec.scale_)
+        far = near.kneighbors(x[some])[0][:, -1].mean()*dec.scale_
         dec.layer_.register_buffer('radius', torch.tensor(far).to(dec.layer_.mu))
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ __all__ = ['hog_colour', 'load_data']
 
 # %% ../../nbs/41_benchmarks.ipynb #bm41impo
 import difflib, io, os, re, urllib.request, zipfile
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +22,6 @@ def _roots(root):
     cache = _user_path(os.environ.get('XDG_CACHE_HOME') or '~/.cache')/'dec_tutorial'
     return [_user_path(first), cache] if first else [cache]
 
-def _can_be_written(folder):
-    with suppress(OSError): folder.mkdir(parents=True, exist_ok=True)
-    return os.access(folder, os.W_OK)
-
 # %% ../../nbs/41_benchmarks.ipynb #07d2db26
 _N_TRAIN = {'mnist': 60_000, 'fashion': 60_000, 'usps': 7_291, 'stl10': 5_000}
 _PLACE = {'mnist': 'the four idx files in MNIST/raw',
@@ -37,7 +32,7 @@ _PLACE = {'mnist': 'the four idx files in MNIST/raw',
           'rcv1': "rcv1.npz, or scikit-learn's folder RCV1",
           'rcv1_10k': "rcv1_10k.npz, or scikit-learn's folder RCV1"}
 
-def _fetch(name, get, roots, download): # from any folder, or into the first that can be written
+def _fetch(name, get, roots, download): # from any folder, or into the first
     for r in roots:
         try: return get(r, False)
         except (FileNotFoundError, PermissionError): continue
@@ -50,7 +45,7 @@ def _fetch(name, get, roots, download): # from any folder, or into the first tha
     put = (f"put {_PLACE[name]} into {roots[0]}, or name another folder with root=… or "
            f"DEC_TUTORIAL_DATA")
     if not download: raise DecError(f"{missing}, and download is off; {put}")
-    try: return get(next(filter(_can_be_written, roots), roots[0]), True)
+    try: return get(roots[0], True)
     except DecError: raise
     except Exception as e:
         raise DecError(f"{missing}, and downloading it failed ({_reason(e)}); {put}") from e
@@ -162,7 +157,6 @@ def load_data(
     root:str|None=None, # folder to look in first; else DEC_TUTORIAL_DATA, then ~/.cache
     download:bool=True, # fetch a benchmark that is not there?
     classes:bool|str=True, # the column with them, or 'none'; True: by its name; False: left unread
-    header:bool=False, # of a .csv: the first line is names, even if all of them are numbers
     drop:tuple=(), # of a table with names: columns to leave out
     only:tuple=(), # of a table with names: the columns to take, in this order; (): all
 )->Dataset: # values as the source has them; pixels in [0, 1]
@@ -173,7 +167,7 @@ def load_data(
         found = _fetch(name, _LOADERS[name], _roots(root), download)
         return _dataset(name, name, **found, n_train=_N_TRAIN.get(name))
     if Path(name).suffix or os.sep in name or os.path.exists(name):
-        ds = _read_file(_user_path(name), classes, header, drop=drop, only=only)
+        ds = _read_file(_user_path(name), classes, drop=drop, only=only)
         return replace(ds, name=f'{ds.name}-file') if ds.name in _LOADERS else ds
     near = difflib.get_close_matches(name.lower(), _LOADERS, 1, cutoff=.65)
     hint = f"did you mean {near[0]!r}? Known" if near else 'known'

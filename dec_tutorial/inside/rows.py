@@ -20,15 +20,13 @@ class Rows:
     "The points, scaled, as dense float32 batches on a device: `rows[b]` is (len(b), d)"
     def __init__(self,
         x, # points, (n, d): array or tensor; memory-mapped or CSR, they stay as they are
-        factor=1., # see scale_factor; or one for each column, (d,)
+        factor:float=1., # see scale_factor
         device='cpu', # where batches shall lie
         hold:bool=True, # the whole there at once; False: part by part, to look at each only once
     ):
         self.n, self.d = x.shape
         self.few = max(64, min(2048, 2**22//self.d))   # rows at a time: 2048, or fewer wide ones
         self.x, self.factor, self.device = x, factor, torch.device(device)
-        self.by = factor                                 # of a column each, it is a tensor for them
-        if np.ndim(factor): self.by = torch.as_tensor(factor, dtype=torch.float32, device=device)
         self.held = hold and not (sparse.issparse(x) or on_disk(x))      # one tensor, on the device
         if self.held:
             with warnings.catch_warnings():
@@ -36,14 +34,14 @@ class Rows:
                 t = torch.as_tensor(x)
             kind = t.dtype if t.dtype == torch.bfloat16 else torch.float32   # bf16: of activations
             self.x = t.to(self.device, kind)
-            if np.any(factor != 1): self.x = self.x*self.by if self.x is t else self.x.mul_(self.by)
+            if factor != 1: self.x = self.x*factor if self.x is t else self.x.mul_(factor)
     def __len__(self): return self.n
     def __getitem__(self, b): # slice or index tensor
         if self.held: # a copy: a network may work in place, and self.x may be the user's own
             return self.x[b].clone() if isinstance(b, slice) else self.x.index_select(0, b)
         got = self.x[b if isinstance(b, slice) else b.cpu().numpy()]
         got = got.toarray() if sparse.issparse(got) else np.array(got)
-        return torch.from_numpy(got).to(self.device, torch.float32).mul_(self.by)
+        return torch.from_numpy(got).to(self.device, torch.float32).mul_(self.factor)
     def chunks(self, size=None): # all rows in order, without shuffling, the last chunk shorter
         return (self[slice(*s)] for s in _spans(0, self.n, size or self.few))
 

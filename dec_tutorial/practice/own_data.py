@@ -6,7 +6,7 @@
 __all__ = ['agreement', 'separation', 'doubtful', 'load_pictures', 'top_words']
 
 # %% ../../nbs/30_own_data.ipynb #db6ee232
-import itertools, warnings
+import itertools
 from pathlib import Path
 import numpy as np, pandas as pd
 from PIL import Image, ImageOps
@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 from ..data import Dataset, DecError
 from ..inside.checks import check, is_whole
-from ..inside.reading import _refuse_twins, _user_path, check_x
+from ..inside.reading import _user_path, check_x
 
 # %% ../../nbs/30_own_data.ipynb #883429b3
 def agreement(
@@ -29,21 +29,11 @@ def agreement(
     return float(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
 
 # %% ../../nbs/30_own_data.ipynb #552f78dd
-def _clustered(labels, n): # labels as an array, and which of the n rows have one
-    labels = np.asarray(labels)
-    if labels.shape != (n,):
-        raise DecError(f"there are {n} rows and labels of shape {labels.shape}; give those of the "
-                       f"same points")
-    there = pd.notna(labels) & (labels != -1)
-    if not there.all():
-        warnings.warn(f"{n - there.sum()} of {n} rows have no cluster (NaN or -1) and are left out")
-    return labels, there
-
 def _share(v, c): # of the variance of cells v that lies between their clusters c
     v = v.infer_objects()
     if v.nunique() < 2: return 0.
-    if v.dtype.kind in 'biufmM': # numbers; dates and times are numbers, too
-        v = (v.astype('int64') if v.dtype.kind in 'mM' else v).to_numpy(float)
+    if v.dtype.kind in 'biufM': # numbers; dates are numbers, too
+        v = (v.astype('int64') if v.dtype.kind == 'M' else v).to_numpy(float)
         total = ((v - v.mean())**2).sum()
         within = sum(((v[c == j] - v[c == j].mean())**2).sum() for j in np.unique(c))
     else: # words: the same sums over columns of zeros and ones, from counts
@@ -53,16 +43,14 @@ def _share(v, c): # of the variance of cells v that lies between their clusters 
     return float(1 - within/total)
 
 def separation(
-    # a pandas data frame: numbers, dates as pandas has them, words; holes are left out. What its
-    # dtypes call object or string counts as words, unless it is all numbers. Or an array of numbers
-    frame,
-    labels, # clusters, (n,); rows with NaN or -1 are left out
+    frame, # a pandas data frame of numbers, dates and words, or an array; holes are left out
+    labels, # clusters, (n,)
 )->dict: # column -> share of its variance between the clusters, largest first
     "Which columns part the clusters"
     if not hasattr(frame, 'columns'): frame = pd.DataFrame(check_x(frame, 'frame'))
-    _refuse_twins(frame, 'frame')
-    labels, kept = _clustered(labels, len(frame))
-    frame, labels = frame[kept], labels[kept]
+    labels = np.asarray(labels)
+    n = len(frame)
+    check('the shape of labels', labels.shape, labels.shape == (n,), f'({n},), one label a row')
     there = frame.notna() & ~frame.isin([np.inf, -np.inf])
     shares = {name: _share(column[there[name]], labels[there[name]])
               for name, column in frame.items()}
@@ -83,6 +71,17 @@ def _files_below(folder, kinds): # hidden ones are none
     return sorted(f for f in folder.rglob('*')
                   if f.suffix.lower() in kinds and not f.name.startswith('.'))
 
+def _pixels(file, shape, grey): # from 0 to 1, (height, width), or (height, width, 3)
+    with Image.open(file) as im:
+        if im.mode[0] in 'IF':
+            raise DecError(f'{file} has more than 8 bits a pixel; save it with 8')
+        im = ImageOps.exif_transpose(im)
+        if im.mode in ('RGBA', 'LA', 'PA') or 'transparency' in im.info:
+            im = im.convert('RGBA')
+            im = Image.alpha_composite(Image.new('RGBA', im.size, 'white'), im)
+        im = im.convert('L' if grey else 'RGB').resize(shape[::-1], Image.Resampling.BILINEAR)
+        return np.asarray(im, np.float32)/255
+
 def load_pictures(
     folder, # with pictures, and folders of pictures
     shape:tuple=(32, 32), # (height, width) they are brought to
@@ -96,20 +95,7 @@ def load_pictures(
     if not files:
         raise DecError(f"there are no pictures in {folder}; name a folder with .png or .jpg files")
     def one(f):
-        try:
-            with Image.open(f) as im:
-                im = ImageOps.exif_transpose(im)
-                if im.mode in ('RGBA', 'LA', 'PA') or 'transparency' in im.info:
-                    white = Image.new('RGBA', im.size, 'white')
-                    im = Image.alpha_composite(white, im.convert('RGBA'))
-                top = np.asarray(im).max() if im.mode == 'I' else 0
-                if im.mode == 'F' or 0 < top < 2**8 or top >= 2**16:
-                    raise DecError(f'{f} has numbers without a known range in its pixels; save it '
-                                   f'with 8 or 16 bits a pixel')
-                if im.mode[0] == 'I':                   # 16 bits; Pillow would cut them off at 255
-                    im = Image.fromarray((np.asarray(im)/257).clip(0, 255).astype(np.uint8))
-                im = im.convert('L' if grey else 'RGB')
-                return np.asarray(im.resize(shape[::-1], Image.Resampling.BILINEAR), np.float32)/255
+        try: return _pixels(f, shape, grey)
         except OSError as e:
             raise DecError(f"{f} cannot be read as a picture ({e}); mend it or take it away") from e
     x = np.stack([one(f) for f in files])
@@ -126,8 +112,9 @@ def top_words(
 )->dict: # cluster -> words, most telling first
     "The words that tell a cluster from the rest"
     x = x.tocsr() if sparse.issparse(x) else np.asarray(x)
-    labels, kept = _clustered(labels, x.shape[0])
-    x, labels, names = x[kept], labels[kept], np.asarray(names)
+    labels, names = np.asarray(labels), np.asarray(names)
+    n = x.shape[0]
+    check('the shape of labels', labels.shape, labels.shape == (n,), f'({n},), one label a row')
     check('names', len(names), len(names) == x.shape[1], f'as many as x has columns, {x.shape[1]}')
     def mean(rows):
         return np.asarray(x[rows].mean(0)).ravel() if rows.any() else np.zeros(x.shape[1])
