@@ -97,8 +97,8 @@ class _RoundedBackward(torch.autograd.Function):
 class FastLinear(nn.Linear):
     "`nn.Linear`, but in bfloat16 where `precision` asks a CPU for it"
     def forward(self, x):
-        rounds = (x.device.type == 'cpu' and x.ndim == 2 and self.weight.dtype == torch.float32
-                  and torch.get_float32_matmul_precision() == 'medium')
+        rounds = (torch.get_float32_matmul_precision() == 'medium' and x.device.type == 'cpu'
+                  and x.ndim == 2 and self.weight.dtype == torch.float32)
         if not rounds: return super().forward(x.to(self.weight.dtype))
         if not self.hidden: return _RoundedBackward.apply(x, self.weight, self.bias)
         return F.linear(x.bfloat16(), self.weight.bfloat16(), self.bias.bfloat16())
