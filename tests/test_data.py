@@ -151,6 +151,7 @@ class TestCsv:
     @pytest.mark.parametrize('text, word', [
         ('', 'No columns'), ('a,b\n', '0 sample(s)'), ('1,2\n3\n', 'NaN at row 1, column 1'),
         ('a,b\n1,2\n3,4,5\n', 'Expected 2 fields in line 3'),
+        ('1,,3\n4,5,6\n', 'NaN at row 0, column 1'),                 # a point with a hole, no names
         ('a,b,c\n1,x,3\n1,2,?\n', "'x' at row 0, column 'b', where there must be a number (other "
          "columns with such cells: 1); leave such columns out, or let --table"),
         ('a,b,c\n1,,3\n1,2,\n', "NaN at row 0, column 'b', where there must be a number (other "

@@ -96,8 +96,7 @@ def _refuse_cell(what, table, cell, row, columns): # columns: the numbers of all
     others = len({*columns}) - 1
     raise DecError(f"{what} holds {cell} at row {row}, {_column(table, columns[0])}, where there "
                    f"must be a number (other columns with such cells: {others}); leave such "
-                   f"columns out, or let --table (in Python read_points(…, table=True)) prepare "
-                   f"them")
+                   f"columns out, or let --table (in Python prepare_table) prepare them")
 
 # %% ../../nbs/40_reading.ipynb #4638fa6e
 def _words(column): # its cells that are words or dates
@@ -261,8 +260,8 @@ def _read_csv(path): # with names, unless all cells of the first line are number
     sep = max(',;\t', key=first.count)
     how = dict(sep=sep, decimal=',' if sep == ';' else '.', skipinitialspace=True,
                low_memory=False, encoding='utf-8-sig')
-    names = pd.read_csv(path, nrows=0, **how).columns
-    named = pd.to_numeric(names.str.replace(',', '.'), errors='coerce').isna().any()
+    first = pd.read_csv(path, nrows=1, header=None, dtype=str, **how).iloc[0].dropna()
+    named = pd.to_numeric(first.str.replace(',', '.'), errors='coerce').isna().any()
     table = pd.read_csv(path, header=0 if named else None, **how)
     if not table.index.equals(pd.RangeIndex(len(table))): # made of a column without a name
         raise DecError(f"{path} has more columns than names; give each column one name, and put "
