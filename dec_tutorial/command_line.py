@@ -73,7 +73,7 @@ def dec_fit(
 # %% ../nbs/09_command_line.ipynb #clx00003
 @_command
 def dec_predict(
-    model:str, # a model.safetensors written by dec_fit
+    model:str, # a model.safetensors written by dec_fit, or its folder
     data:str, # the points: a name or file, as for dec_fit
     out:str=None, # the CSV file to write; default: assignments-DATA.csv
     root:str=None, # folder with benchmark data

@@ -385,6 +385,7 @@ def _predict_and_print(model, data, *, out, root, device, features, copy_to):
     if out.is_file() and open(out, 'rb').readline(99)[:22] != b'row,cluster,confidence':
         raise DecError(f"{out} holds something else than assignments; move it, or name another "
                        f"file with --out")
+    if _user_path(model).is_dir(): model = _user_path(model)/'model.safetensors'
     dec = DEC.load(model, device)
     how = vars(dec).pop('how_', None) or {}
     names = [name.strip() for name in vars(dec).pop('feature_names_in_', ())]

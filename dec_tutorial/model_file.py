@@ -10,7 +10,7 @@ import copy, json, os
 from dataclasses import asdict
 import joblib, numpy as np, torch, torch.nn as nn
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from .data import DecError
@@ -57,7 +57,8 @@ def write_model(path, model:dict):
     bad = [name for name, a in arrays.items() if not a.isfinite().all()]
     if bad: raise DecError(f"{bad[0]} of this model holds NaN or infinity; fit it anew")
     with atomic_path(path) as tmp:
-        save_file(arrays, tmp, dict(dec_tutorial=text, checksum=_checksum(text, arrays)))
+        header = dict(dec_tutorial=text, checksum=_checksum(text, arrays))
+        tmp.write_bytes(save(arrays, header))               # save_file lets nobody else read it
 
 # %% ../nbs/39_model_file.ipynb #d74dc169
 def read_model(path)->dict:

@@ -79,6 +79,7 @@ class TestFit:
     def test_files(self, run):
         others = ['assignments.csv', 'model.safetensors', 'record.json', 'report.html']
         assert files(run[0]) == sorted([*self.pictures, *others])
+        assert len({(run[0]/name).stat().st_mode for name in others}) == 1     # all may be read
 
     def test_printed_table(self, run):
         head, _, *body = table_of(run[1])
@@ -204,7 +205,7 @@ class TestPredict:
 
     def test_without_names_columns_are_in_order(self, here, table):
         np.save('new.npy', x)
-        dec_predict(table/'model.safetensors', 'new.npy', out='c.csv')
+        dec_predict(table, 'new.npy', out='c.csv')                  # the folder will do, too
         assert clusters_of('c.csv') == clusters_of(table/'assignments.csv')
 
     def test_a_missing_column(self, here, table):

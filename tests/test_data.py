@@ -148,14 +148,17 @@ class TestCsv:
         named = self.load(tmp_path, 'x,y,class\n1,4,0\n2,4,1\n1,5,1\n')
         assert named.d == 2 and named.y.tolist() == [0, 1, 1]
 
+    def test_a_first_line_that_may_be_a_point_is_told(self, tmp_path):
+        with pytest.warns(UserWarning, match='taken for names, though 4 is a number'):
+            assert self.load(tmp_path, 'a,4\n1,2\n').names == ['a', '4']
+
     @pytest.mark.parametrize('text, word', [
         ('', 'No columns'), ('a,b\n', '0 sample(s)'), ('1,2\n3\n', 'NaN at row 1, column 1'),
         ('a,b\n1,2\n3,4,5\n', 'Expected 2 fields in line 3'),
         ('1,,3\n4,5,6\n', 'NaN at row 0, column 1'),                 # a point with a hole, no names
-        ('a,b,c\n1,x,3\n1,2,?\n', "'x' at row 0, column 'b', where there must be a number (other "
-         "columns with such cells: 1); leave such columns out, or let --table"),
-        ('a,b,c\n1,,3\n1,2,\n', "NaN at row 0, column 'b', where there must be a number (other "
-         "columns with such cells: 1)"),
+        ('a,b,c\n1,x,3\n1,2,?\n', "'x' at row 0, column 'b' (other columns with such cells: 1), "
+         "where there must be a number; leave such columns out, or fit with --table"),
+        ('a,b,c\n1,,3\n1,2,\n', "NaN at row 0, column 'b' (other columns with such cells: 1)"),
         ('a,b\n1,2,3\n3,4,5\n', 'more columns than names'),
         ('# made by a program\na,b\n1,2\n', 'nothing above the names'), ('1e999,2\n', 'infinity'),
         ('month,sum\n2020_01,2\n', "'2020_01' at row 0, column 'month'"),

@@ -19,8 +19,9 @@ from .commands import DecError
 class NotNumbers(DecError, TypeError):
     "Values of a kind that cannot be computed with; also a `TypeError`, as in scikit-learn"
 
-def _reason(e): # another library's complaint, in one line
-    return f'{type(e).__name__}: {" ".join(str(e).split())}'[:300]
+def _reason(e): # the first line of another library's complaint
+    line = str(e).strip().partition('\n')[0].rstrip(':')
+    return f'{type(e).__name__}: {line}'[:300]
 
 # %% ../../nbs/40_reading.ipynb #1f72e7f2
 def _user_path(path): # with its ~ written out
@@ -94,9 +95,10 @@ def _column(table, j): # as errors call it: by its name where it has one, else b
 def _refuse_cell(what, table, cell, row, columns): # columns: the numbers of all with such cells
     "A `DecError` that names the first bad cell and counts the columns with others"
     others = len({*columns}) - 1
-    raise DecError(f"{what} holds {cell} at row {row}, {_column(table, columns[0])}, where there "
-                   f"must be a number (other columns with such cells: {others}); leave such "
-                   f"columns out, or let --table (in Python prepare_table) prepare them")
+    more = f' (other columns with such cells: {others})' if others else ''
+    raise DecError(f"{what} holds {cell} at row {row}, {_column(table, columns[0])}{more}, where "
+                   f"there must be a number; leave such columns out, or fit with --table --fill, "
+                   f"which prepares them (in Python prepare_table(…, fill=True))")
 
 # %% ../../nbs/40_reading.ipynb #4638fa6e
 def _words(column): # its cells that are words or dates
@@ -261,8 +263,11 @@ def _read_csv(path): # with names, unless all cells of the first line are number
     how = dict(sep=sep, decimal=',' if sep == ';' else '.', skipinitialspace=True,
                low_memory=False, encoding='utf-8-sig')
     first = pd.read_csv(path, nrows=1, header=None, dtype=str, **how).iloc[0].dropna()
-    named = pd.to_numeric(first.str.replace(',', '.'), errors='coerce').isna().any()
-    table = pd.read_csv(path, header=0 if named else None, **how)
+    number = pd.to_numeric(first.str.replace(',', '.'), errors='coerce').notna()
+    table = pd.read_csv(path, header=None if number.all() else 0, **how)
+    if number.any() and not number.all():
+        warnings.warn(f"{path}: the first line is taken for names, though {first[number].iloc[0]} "
+                      f"is a number; if it is a row, put a line of names above it")
     if not table.index.equals(pd.RangeIndex(len(table))): # made of a column without a name
         raise DecError(f"{path} has more columns than names; give each column one name, and put "
                        f"nothing above the names")

@@ -61,6 +61,13 @@ def _is_identifier(name, kind, cells):
     if kind != 'numbers' or n < 20 or distinct < n or (cells % 1).any(): return False
     return cells.max() - cells.min() < 1.5*n or _ID.search(name)
 
+def _refuse_stray(name, kind, cells):
+    "An error if a column of numbers would be left out for a word or two"
+    words = cells[pd.to_numeric(cells, errors='coerce').isna()]
+    if kind == 'words' and len(words) < len(cells)/2:
+        raise DecError(f"column {name!r} holds numbers, but {words.iloc[0]!r:.40} at row "
+                       f"{words.index[0]}; mend such cells, or leave the column out with --drop")
+
 def _days(dates): return (dates - pd.Timestamp(0, tz='UTC'))/pd.Timedelta(days=1)
 
 def _look(column, fill):
@@ -69,6 +76,7 @@ def _look(column, fill):
     c = dict(column=column.name, type=kind, missing=len(column) - len(cells))
     if cells.nunique() < 2: return c | dict(done='left out: the same in every row')
     if _is_identifier(column.name, kind, cells):
+        _refuse_stray(column.name, kind, cells)
         return c | dict(type='identifier', done='left out: hardly a value repeats')
     if kind == 'words':
         words = cells.value_counts().index[:20].tolist()
@@ -235,6 +243,9 @@ def read_points(
         return load_data(name, root, download, classes=classes, drop=drop, only=only)
     if not where.exists():
         raise DecError(f"there is nothing at {path}; give the path of a file or a folder")
+    if kind != 'table' and not how and (table or drop):
+        raise DecError(f"{path} is read as {kind}, which have no columns; a table needs the name "
+                       f".csv or .tsv")
     if how and not features and _is_file(how.get('features')):
         raise DecError("the model was fitted on vectors from a file; give those of the new data "
                        "with features=…, in the shell --features")
