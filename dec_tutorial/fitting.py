@@ -310,10 +310,11 @@ def _write_all(out, ds, dec, records, table, curve):
 
 # %% ../nbs/43_fitting.ipynb #26754b18
 def _remark(ds): # one large column decides everything, and its unit is an accident
-    if not ds.names or sparse.issparse(ds.x) or ds.image_shape or ds.d < 2: return ''
+    if sparse.issparse(ds.x) or on_disk(ds.x) or ds.image_shape or ds.d < 2: return ''
     spread = ds.x.var(0, dtype=float)
     if spread.max() <= .9*spread.sum(): return ''
-    return (f"\ncolumn {ds.names[spread.argmax()]!r} has numbers so much larger than the others "
+    names = ds.names or range(ds.d)
+    return (f"\ncolumn {names[spread.argmax()]!r} has numbers so much larger than the others "
             f"({spread.max()/spread.sum():.0%} of the variance) that the clusters will follow it "
             f"alone; if that is not meant, standardise the columns, as --table does")
 
