@@ -19,9 +19,8 @@ from .commands import DecError
 class NotNumbers(DecError, TypeError):
     "Values of a kind that cannot be computed with; also a `TypeError`, as in scikit-learn"
 
-def _reason(e): # the first line of another library's complaint
-    line = str(e).strip().partition('\n')[0].rstrip(':')
-    return f'{type(e).__name__}: {line}'[:300]
+def _reason(e): # another library's complaint, in one line
+    return f'{type(e).__name__}: {" ".join(str(e).split())}'[:300]
 
 # %% ../../nbs/40_reading.ipynb #1f72e7f2
 def _user_path(path): # with its ~ written out
