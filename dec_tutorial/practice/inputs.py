@@ -66,7 +66,8 @@ def _refuse_stray(name, kind, cells):
     words = cells[pd.to_numeric(cells, errors='coerce').isna()]
     if kind == 'words' and len(words) < len(cells)/2:
         raise DecError(f"column {name!r} holds numbers, but {words.iloc[0]!r:.40} at row "
-                       f"{words.index[0]}; mend such cells, or leave the column out with --drop")
+                       f"{words.index[0]}; mend such cells, or leave the column out (in the shell "
+                       f"--drop)")
 
 def _days(dates): return (dates - pd.Timestamp(0, tz='UTC'))/pd.Timedelta(days=1)
 
