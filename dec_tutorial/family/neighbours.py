@@ -79,33 +79,34 @@ MANY = 100_000                                # points beyond which only codes h
 @dataclass(frozen=True)
 class Neighbours:
     "For `callbacks`: neighbours vote before k-means, and before each target is made"
-    k:int=10 # nearest neighbours of each point
-    steps:int=10 # of the walk, t
+    k:int|None=None # nearest neighbours of each point; None: ten, or fewer in small clusters
+    steps:int|None=None # of the walk, t; None: as many
     of:str='auto' # whose: 'points', 'codes' as the KL phase begins, or 'auto', see leaving
     shared:bool=True # False: all edges alike
     start:bool=True # k-means on averaged codes; False: on the codes as they are
     def __post_init__(self):
         for name in ('k', 'steps'):
             v = getattr(self, name)
-            check(name, v, is_whole(v), 'a whole number of at least 1')
+            check(name, v, v is None or is_whole(v), 'a whole number of at least 1, or None')
         check('of', self.of, self.of in ('auto', 'codes', 'points'), "'auto', 'codes' or 'points'")
     def __call__(self, dec, x):
-        z = dec._codes(x)
-        walk, mu = self.choose(dec, x, z), None
+        usual = max(1, min(10, x.shape[0]//(5*dec.n_clusters_)))
+        k, steps, z = self.k or usual, self.steps or usual, dec._codes(x)
+        walk, mu = self.choose(dec, x, z, k=k, steps=4*steps), None
         if self.start:
-            calm = torch.from_numpy(averaged(z.astype(float), walk, 2*self.steps))
+            calm = torch.from_numpy(averaged(z.astype(float), walk, 2*steps))
             place = partial(kmeans_start, calm, dec.n_clusters_, n_init=dec.n_init, seed=dec.seed_)
             mu = first_only(place)['mu']
-        return Averaged(walk, self.steps, mu=mu)
-    def choose(self, dec, x, z): # z: codes of x
+        return Averaged(walk, steps, mu=mu)
+    def choose(self, dec, x, z, *, k, steps): # z: codes of x
         "The graph along which fewer steps leave the clusters that a vote has found"
         of = self.of
         if of == 'auto' and x.shape[0] > MANY: of = 'codes'
         seen = dict(codes=[z], points=[x], auto=[z, x])[of]
-        walks = [neighbour_walk(v, self.k, self.shared) for v in seen]
+        walks = [neighbour_walk(v, k, self.shared) for v in seen]
         if len(walks) == 1: return walks[0]
         with torch.no_grad():
             q = dec.layer_(torch.from_numpy(z).to(dec.layer_.mu.device)).cpu().numpy()
-        return min(walks, key=partial(leaving, q=q, steps=4*self.steps))
+        return min(walks, key=partial(leaving, q=q, steps=steps))
 
 METHODS['DEC+neighbours'] = Method('DEC+neighbours', callbacks=(Neighbours(),))
