@@ -90,7 +90,7 @@ class Neighbours:
             check(name, v, v is None or is_whole(v), 'a whole number of at least 1, or None')
         check('of', self.of, self.of in ('auto', 'codes', 'points'), "'auto', 'codes' or 'points'")
     def __call__(self, dec, x):
-        usual = max(1, min(10, x.shape[0]//(5*dec.n_clusters_)))
+        usual = max(1, min(10, x.shape[0]//(5*dec.n_clusters_)))    # a fifth of an even share
         k, steps, z = self.k or usual, self.steps or usual, dec._codes(x)
         walk, mu = self.choose(dec, x, z, k=k, steps=4*steps), None
         if self.start:
