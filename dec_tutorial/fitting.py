@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
 from scipy import sparse
-from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.cluster import KMeans
 from . import __version__
 from .data import DecError, Dataset, mosaic, scale_factor, set_theme, show_samples
 from .inside.reading import _user_path, atomic_path, on_disk, part_files, thinned
@@ -29,6 +29,7 @@ from .practice.inputs import (_refuse_copies, column_table, copy_into,
 from .practice.how_many import choose_k, k_curve, show_k_curve, verdict
 from .practice.seeing import (Journey, flat, moving_map, render, show_flat,
                                           show_training)
+from .paper.rivals import spectral
 from .paper.tables import add_beginning, trained_apart
 from .records import make_record, read_records, text_table, write_records
 
@@ -130,11 +131,9 @@ def raw_spectral(
     "Spectral clustering of the graph of ten nearest neighbours (Ng, Jordan and Weiss 2001)"
     if not 20*k <= x.shape[0] <= 5000: return {}
     began = time.perf_counter()
-    cut = SpectralClustering(k, affinity='nearest_neighbors', n_neighbors=10,
-                             assign_labels='cluster_qr', random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Graph is not fully connected')
-        labels = cut.fit_predict(x)
+        labels = spectral(x, k, seed)
     return dict(labels=torch.from_numpy(labels.astype(np.int64)),
                 seconds=time.perf_counter() - began)
 

@@ -10,7 +10,6 @@ from collections import Counter
 import pytest, torch
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 from dec_tutorial.inside import machine
 
 aten = torch.ops.aten
@@ -43,9 +42,17 @@ def wait(what):
           if 'dec_tutorial' in f.filename and 'tests' not in f.filename]
     waits[what, at[-1] if at else ''] += 1
 
+def tensors_in(values): # arguments of an operation, some of which are lists
+    lists = [v if isinstance(v, (tuple, list)) else (v,) for v in values]
+    return [v for some in lists for v in some if isinstance(v, torch.Tensor)]
+
+def exchanged(v, kind, f): # `f` of each tensor of a kind
+    if isinstance(v, kind): return f(v)
+    return type(v)(exchanged(one, kind, f) for one in v) if isinstance(v, (tuple, list)) else v
+
 def compute(f, args, kw):
     "One operation of PyTorch, some of whose tensors lie on the GPU or shall"
-    tensors = [v for v in tree_leaves((args, kw)) if isinstance(v, torch.Tensor)]
+    tensors = tensors_in((*args, *kw.values()))
     there = [v for v in tensors if isinstance(v, OnGPU)]
     here = [v for v in tensors if not isinstance(v, OnGPU)]
     to = kw.get('device') and torch.device(kw['device']).type
@@ -55,24 +62,24 @@ def compute(f, args, kw):
         if there and not (f in moving and result_there): wait(str(f))
     # a mask has to be counted, indices on the CPU are brought over
     elif f in indexing and isinstance(args[0], OnGPU):
-        if any(v is not None and (v.dtype == torch.bool or not isinstance(v, OnGPU))
-               for v in tree_leaves(args[1])): wait(str(f))
+        if any(v.dtype == torch.bool or not isinstance(v, OnGPU) for v in tensors_in(args[1])):
+            wait(str(f))
     elif there and any(v.ndim for v in here):
         raise RuntimeError(f'{f}: expected all tensors to be on the same device, but they are on '
                            f'{", ".join(str(v.device) for v in tensors)}')
-    plain = lambda v: tree_map_only(OnGPU, lambda g: g.numbers, v)
-    out = f(*plain(args), **plain(kw) | (dict(device='cpu') if to else {}))
+    def numbers(v): return exchanged(v, OnGPU, lambda g: g.numbers)
+    kw = {name: numbers(v) for name, v in kw.items()} | (dict(device='cpu') if to else {})
+    out = f(*numbers(args), **kw)
+    if not result_there: return out
     same = {id(v.numbers): v for v in there}                      # what was changed in place
-    return (tree_map_only(torch.Tensor, lambda t: same[id(t)] if id(t) in same else OnGPU(t),
-                          out)
-            if result_there else out)
+    return exchanged(out, torch.Tensor, lambda t: same[id(t)] if id(t) in same else OnGPU(t))
 
 class Watch(TorchDispatchMode):
     "For what makes tensors, or moves them, and sees none of `OnGPU` before"
     def __torch_dispatch__(self, f, types, args=(), kw=None):
         kw = kw or {}
         mine = (torch.device(kw.get('device') or 'cpu').type == device.type
-                or any(isinstance(v, OnGPU) for v in tree_leaves((args, kw))))
+                or any(isinstance(v, OnGPU) for v in tensors_in((*args, *kw.values()))))
         return (compute if mine else lambda f, args, kw: f(*args, **kw))(f, args, kw)
 
 backend_registration._setup_privateuseone_for_python_backend('pretended')    # PyTorch 2.10 or newer

@@ -1,11 +1,11 @@
 "What `dec_fit` and `dec_predict` leave, print, and say when something is wrong"
-import base64, io, json, re, shlex, shutil, subprocess, warnings
+import base64, io, json, re, shlex, shutil, warnings
 from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from types import SimpleNamespace
 import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest, torch
 from scipy import sparse
-from conftest import files, make_blobs, script
+from conftest import Child, files, make_blobs, run_script
 from dec_tutorial import fitting
 from dec_tutorial.command_line import dec_fit, dec_predict
 from dec_tutorial.fitting import run_fit
@@ -55,8 +55,8 @@ def here(tmp_path, monkeypatch, blobs): # an empty folder to work in, but for bl
 def run(tmp_path_factory): # one run from the shell: its folder, and what it printed
     at = tmp_path_factory.mktemp('run')
     np.savez(at/'blobs.npz', x=x, y=y, image_shape=(4, 4))
-    command = [script('dec_fit'), 'blobs.npz', *map(str, words), '--seed', '3', '--out', 'here']
-    r = subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=600)
+    command = ['dec_fit', 'blobs.npz', *words, '--seed', '3', '--out', 'here']
+    r = Child(at, at, run_script, command).finish()
     assert r.returncode == 0 and not r.stderr, r.stderr
     return at/'here', r.stdout
 

@@ -23,7 +23,8 @@ noisy = replace(tiny, pretrain=replace(tiny.pretrain, dropout=.2))   # each devi
 
 def walk(): # in a process of its own: PyTorch cannot forget a kind of device
     del sys.modules[__name__]
-    raise SystemExit(pytest.main([__file__, '-q', '-p', 'pretended_gpu', '-p', 'no:cacheprovider']))
+    raise SystemExit(pytest.main([__file__, '-q', '-n0', '-p', 'pretended_gpu', '-p',
+                                  'no:cacheprovider']))
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available() or bool(pretended), reason='there is a GPU')
@@ -38,8 +39,8 @@ def x(): # points that overlap, so that equal results are no accident
     return np.random.default_rng(0).random((300, 16)).astype(np.float32)
 
 def fitted(x, device='cuda', recipe=tiny, **kw):
-    return DEC(3, recipe=recipe, max_iter=12, random_state=0, device=device, precision='float32',
-               **kw).fit(x)
+    return DEC(3, recipe=recipe, max_iter=12, n_init=2, random_state=0, device=device,
+               precision='float32', **kw).fit(x)
 
 def suited(method): # arguments of a DEC whose points are pictures of 4 by 4
     convolves = 'Conv' in method                          # which cannot be trained layer by layer
