@@ -89,7 +89,8 @@ def mean_gap(a, b)->tuple: # numbers, one a run; the runs share nothing
             float((a.var(ddof=1)/len(a) + b.var(ddof=1)/len(b))**.5))
 
 # %% ../nbs/43_fitting.ipynb #w6rec431
-import datetime, json, platform
+import copy, datetime, json, platform
+from functools import cache
 from importlib import resources
 from pathlib import Path
 import torch, sklearn, scipy
@@ -125,18 +126,24 @@ def write_records(records:list, path):
         tmp.write_text('[\n' + ',\n'.join(json.dumps(r, ensure_ascii=False, default=plain)
                                            for r in records) + '\n]\n', encoding='utf-8')
 
+def _parsed(path): return json.loads(path.read_text(encoding='utf-8'))
+
+@cache
+def _shipped(): # read once: there are thousands
+    folder = Path(str(resources.files('dec_tutorial')/'results'))
+    return [r for f in sorted(folder.glob('*.json')) for r in _parsed(f)]
+
 def read_records(
     path=None, # of a .json file; None: all that ship with the package
     **where, # fields to select by, e.g. dataset='mnist'
 )->list: # of dictionaries
     "Records from a file, or those that ship with the package"
-    shipped = Path(str(resources.files('dec_tutorial')/'results'))
-    files = [_user_path(path)] if path else sorted(shipped.glob('*.json'))
-    try: found = [r for f in files for r in json.loads(f.read_text(encoding='utf-8'))]
+    try: found = [*(_parsed(_user_path(path)) if path else _shipped())]
     except (OSError, ValueError, TypeError) as e:
         raise DecError(f"{path} cannot be read as records ({e}); it should be a JSON list") from e
-    return [r for r in found if isinstance(r, dict) and 'experiment' in r      # and no other table
-            and all(r.get(k) == v for k, v in where.items())]
+    return copy.deepcopy([r for r in found
+                          if isinstance(r, dict) and 'experiment' in r         # and no other table
+                          and all(r.get(k) == v for k, v in where.items())])
 
 # %% ../nbs/43_fitting.ipynb #w6rec434
 def text_table(rows:list)->str:
