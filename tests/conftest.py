@@ -20,7 +20,8 @@ settings = config['DEFAULT']
 # one that has it already
 forks = multiprocessing.get_context('forkserver')
 forks.set_forkserver_preload(['dec_tutorial.fitting', 'torch._dynamo',
-                              'matplotlib.backends.backend_agg', 'nbdev.test'])
+                              'matplotlib.backends.backend_agg', 'nbdev.test',
+                              'sklearn.datasets'])
 
 def pytest_collection_modifyitems(items): # what takes longest first: nobody waits at the end
     slow = [i for mark in ('pages', 'slow') for i in items if i.get_closest_marker(mark)]
