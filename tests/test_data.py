@@ -161,6 +161,7 @@ class TestCsv:
         ('a,b,c\n1,,3\n1,2,\n', "NaN at row 0, column 'b' (other columns with such cells: 1)"),
         ('a,b\n1,2,3\n3,4,5\n', 'more columns than names'),
         ('# made by a program\na,b\n1,2\n', 'nothing above the names'), ('1e99,2\n', 'infinity'),
+        ('1,2\n1e999,2\n', 'at row 1, column 0, where there must be a number'),
         ('month,sum\n2020_01,2\n', "'2020_01' at row 0, column 'month'"),
         ('caf\u00e9,b\n1,2\n'.encode('latin-1'), 'save it as UTF-8'),
         (',a,b\n7,1,2\n9,4,5\n', 'the first column has no name')])

@@ -11,11 +11,11 @@ def run(*argv, at=root, env={}):
     r = subprocess.run([*map(str, argv)], cwd=at, env=os.environ | env, capture_output=True,
                        text=True)
     assert r.returncode == 0, r.stdout[-3000:] + r.stderr[-3000:]
-    return r.stdout
+    return r
 
 def tracked():
     "What git knows, or would know after `git add .`"
-    listed = run('git', 'ls-files', '-co', '--exclude-standard').splitlines()
+    listed = run('git', 'ls-files', '-co', '--exclude-standard').stdout.splitlines()
     return [f for f in listed if (root/f).is_file()]
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class TestReadme:
         first, second = re.findall(r'^``` *sh\n([^`]*)\n```', text('README.md'), re.M)
         assert 'dec_fit' in first and 'pytest' in second
         [extract] = re.findall(r'^command=.*$', text('.ci/run'), re.M)
-        assert run('bash', '-c', f'{extract}; echo "$command"').strip() == second
+        assert run('bash', '-c', f'{extract}; echo "$command"').stdout.strip() == second
 
 class TestSite:
     def test_all_but_notebooks_reaches_quarto_as_it_is(self, copy):
@@ -135,5 +135,6 @@ class TestWheel:
     def test_runs_where_developers_tools_are_missing(self, built, tmp_path):
         x, y = make_blobs()
         np.savez(tmp_path/'blobs.npz', x=x, y=y)
-        run(sys.executable, '-c', alone, built[2], at=tmp_path, env=dict(PYTHONPATH=str(built[2])))
-        assert (tmp_path/'o'/'report.html').exists()
+        r = run(sys.executable, '-c', alone, built[2], at=tmp_path,
+                env=dict(PYTHONPATH=str(built[2])))
+        assert (tmp_path/'o'/'report.html').exists() and not r.stderr, r.stderr
