@@ -5,6 +5,9 @@ os.environ.update(IN_TEST='1', MPLBACKEND='Agg')
 workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 0))
 if workers: os.environ['OMP_NUM_THREADS'] = str(max(1, min(2, (os.cpu_count() or 1)//workers)))
 else: os.environ.setdefault('OMP_NUM_THREADS', str(min(2, os.cpu_count() or 1)))
+# In a new environment nothing is compiled yet, so two workers begin with different libraries
+if os.environ.get('PYTEST_XDIST_WORKER') == 'gw1': import nbdev.test
+elif workers: import torch._dynamo
 import multiprocessing, runpy, shutil, signal, subprocess, sys, urllib.error, urllib.request
 from configparser import ConfigParser
 from dataclasses import replace

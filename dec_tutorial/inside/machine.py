@@ -190,7 +190,7 @@ def progress_bar(total, done=0, name='', unit='batch'):
     bar = dict(total=total, initial=done, desc=name, unit=unit, leave=False)
     if os.environ.get('IN_TEST') or worker()[0]: bar['disable'] = True
     live = sys.stderr.isatty() or 'ipykernel' in sys.modules
-    return tqdm(**bar, mininterval=.5 if live else 60)
+    return tqdm(**bar, mininterval=.5 if live else 60, delay=1)
 
 # %% ../../nbs/38_machine.ipynb #7451c5b4
 @contextmanager
