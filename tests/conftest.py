@@ -26,9 +26,12 @@ forks.set_forkserver_preload(['dec_tutorial.fitting', 'torch._dynamo',
                               'matplotlib.backends.backend_agg', 'nbdev.test',
                               'sklearn.datasets'])
 
-def pytest_collection_modifyitems(items): # what takes longest first: nobody waits at the end
+def pytest_collection_modifyitems(items):
+    "Each worker begins with its share of what takes longest, so that nobody waits at the end"
     slow = [i for mark in ('pages', 'slow') for i in items if i.get_closest_marker(mark)]
-    items[:] = slow + [i for i in items if i not in slow]
+    rest, n = [i for i in items if i not in slow], max(1, workers)
+    shares = [slow[w::n] + rest[w*len(rest)//n:(w + 1)*len(rest)//n] for w in range(n)]
+    items[:] = sum(shares, [])                  # pytest-xdist deals them out as they stand here
 
 def pytest_terminal_summary(terminalreporter): # what tests wrote down: workers cannot print
     for r in terminalreporter.stats.get('passed', []):
