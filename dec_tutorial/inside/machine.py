@@ -186,7 +186,7 @@ def _keep_freed(): torch.empty(31*2**20, dtype=torch.uint8)       # see mallopt(
 
 # %% ../../nbs/38_machine.ipynb #9d380361
 def progress_bar(total, done=0, name='', unit='batch'):
-    "tqdm with time left; silent when `IN_TEST` or tqdm's own `TQDM_DISABLE` is set"
+    "tqdm with time left, after a second; silent when `IN_TEST` or its `TQDM_DISABLE` is set"
     bar = dict(total=total, initial=done, desc=name, unit=unit, leave=False)
     if os.environ.get('IN_TEST') or worker()[0]: bar['disable'] = True
     live = sys.stderr.isatty() or 'ipykernel' in sys.modules
