@@ -25,7 +25,8 @@ _DATA = ('digits, mnist, fashion, usps, stl10, stl10_hog, coil20, rcv1, rcv1_10k
          '.xlsx file (a column y, target, label(s) or class(es) is taken for classes; y beside x '
          'is not)')
 _NAMES = ('DEC, IDEC, Aljalbout, DCN, DEC+balance, DEC+Zipf, DEC-DA, IDEC-DA, IMSAT, VaDE, '
-          'ConvDEC, ConvDEC-pooled, ConvDEC-DA, DEC+neighbours, DKM, IMSAT+VAT, BRB')
+          'ConvDEC, ConvDEC-pooled, ConvDEC-DA, DEC+neighbours, DEC+communities, DKM, '
+          'IMSAT+VAT, BRB')
 
 def _height_width(text): # of 32, or of 32,48
     size = _widths(text)

@@ -14,7 +14,7 @@ frame = pd.DataFrame(points).add_prefix('c')
 short = ('--ae_iter', 30, '--max_iter', 30, '--update_interval', 10)
 
 class TestFromTheShell:
-    @pytest.mark.parametrize('method', ['VaDE', 'ConvDEC-DA', 'DEC+neighbours'])
+    @pytest.mark.parametrize('method', ['VaDE', 'ConvDEC-DA', 'DEC+communities'])
     def test_a_fit(self, cli, tmp_path, method):
         np.savez(tmp_path/'p.npz', x=points, y=classes, image_shape=(4, 4))
         r = cli('dec_fit', 'p.npz', '--method', method.upper(), *short, '--out', 'o')

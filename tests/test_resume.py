@@ -154,7 +154,7 @@ class TestResume:
 
     # counts, mixtures, random shifts and placed centroids go on where they were
     @pytest.mark.parametrize('method', ['IDEC', 'DCN', 'Aljalbout', 'VaDE', 'ConvDEC-DA',
-                                        'DEC+neighbours'])
+                                        'DEC+communities'])
     def test_every_method(self, tmp_path, method):
         recipe = replace(tiny, pretrain=None, update_interval=10)
         args = dict(method=method, recipe=recipe, max_iter=30)

@@ -68,7 +68,8 @@ def _voting(name, **how): # how: fields of Neighbours
 
 NEIGHBOURS = (
     Variant('', 'DEC', measured=signs),
-    _voting('DEC+neighbours'), _voting('k-means on the codes', start=False),
+    _voting('DEC+communities', start='communities'), _voting('DEC+neighbours'),
+    _voting('k-means on the codes', start='codes'),
     _voting('edges alike', shared=False),
     _voting('graph of the points', of='points'), _voting('graph of the codes', of='codes'),
     *(_voting(f'k = {k}', k=k) for k in (5, 20)),

@@ -152,7 +152,7 @@ def dec_reproduce(
     what:_arg(', '.join(EXPERIMENTS), str, opt=False),
     data:_arg('data sets, with commas between', str)='digits',
     seeds:_arg('seeds to run, with commas between; all recorded ones are printed', str)='0,1,2',
-    recipe:_arg('fast, paper or authors', str)='fast',
+    recipe:_arg('quick, fast, paper or authors', str)='fast',
     quick:_arg('a few settings and short training: to see it work', bool)=False,
     out:_arg('folder for records and figures; default: dec_runs and the shipped records', str)=None,
     only:_arg('only cells whose lines have these words, with commas between; no figure', str)='',

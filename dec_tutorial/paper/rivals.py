@@ -76,5 +76,5 @@ def rivals(lab:Lab):
         yield Run(name, partial(rival, x, ds.n_classes, lab.seed), seed=lab.seed, ds=ds)
     yield lab.run('AE+k-means', lab.autoencoder)
     yield lab.run('N2D', partial(_n2d, lab))
-    for name in ('DEC', 'DEC+neighbours'):
+    for name in ('DEC', 'DEC+neighbours', 'DEC+communities'):
         yield lab.run(name, partial(lab.dec, dict(method=name), name=name))
