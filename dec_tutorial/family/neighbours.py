@@ -154,6 +154,7 @@ class Neighbours:
             q = dec.layer_(torch.from_numpy(z).to(dec.layer_.mu.device)).cpu().numpy()
         return min(walks, key=partial(leaving, q=q, steps=steps))
 
+# %% ../../nbs/26_neighbours.ipynb #nbmember
 METHODS['DEC+neighbours'] = Method('DEC+neighbours', callbacks=(Neighbours(),))
 METHODS['DEC+communities'] = Method('DEC+communities',
                                     callbacks=(Neighbours(start='communities'),))
