@@ -10,7 +10,6 @@ __all__ = ['MANY', 'neighbour_walk', 'averaged', 'leaving', 'communities', 'comm
 from dataclasses import dataclass
 import numpy as np, torch
 from functools import partial
-
 from fastcore.basics import compose
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
