@@ -6,10 +6,8 @@
 __all__ = ['mean_sd', 'summarise', 'results_table', 'show_results', 'star', 'mean_gap', 'processor', 'make_record', 'write_records', 'read_records', 'text_table']
 
 # %% ../nbs/08_records.ipynb #2cb762d3
-from functools import partial
 import numpy as np, pandas as pd, matplotlib.pyplot as plt
 from scipy.stats import t as student
-from .methods import RECIPES
 
 # %% ../nbs/08_records.ipynb #24f82e41
 def mean_sd(
@@ -37,25 +35,13 @@ def summarise(records:list)->list:
             for (data, method), rs in groups.items()]
 
 # %% ../nbs/08_records.ipynb #f32b37eb
-_VOTING = ('DEC+neighbours', 'DEC+communities')                            # members of page 26
-
 def results_table(
     datasets=('digits', 'usps', 'mnist', 'fashion'),
     brief=False, # a row a data set, ACC alone
-    recipe='fast', # for 'quick', large data show the runs of the recipe that it becomes there
-    beside=(), # rivals of page 27 to show as well
 )->str:
-    "The shipped results of `dec_fit` as Markdown"
+    "The shipped results of `dec_fit` with the recipe `fast`, as Markdown"
     rows = []
-    for d in datasets:
-        runs = partial(read_records, experiment='fit', dataset=d)
-        found = runs(recipe=recipe) or runs(recipe=RECIPES[recipe].large)
-        for m in _VOTING:
-            if not runs(recipe=recipe, method=m):                          # then from page 26
-                found += read_records(experiment='neighbours', dataset=d, recipe=recipe, method=m)
-        for m in beside: found += read_records(experiment='rivals', dataset=d, method=m)
-        for m in ('k-means', 'spectral', *beside, 'AE+k-means', 'DEC', *_VOTING):
-            rows += summarise([r for r in found if r['method'] == m])
+    for d in datasets: rows += summarise(read_records(experiment='fit', dataset=d, recipe='fast'))
     if brief:
         of = {d: [r for r in rows if r['dataset'] == d] for d in datasets}
         rows = [dict(data=d, seeds=rs[0]['seeds']) | {r['method']: r['ACC'] for r in rs}
