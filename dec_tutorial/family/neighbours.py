@@ -93,7 +93,8 @@ def community_start(
         small = kmeans_start(z, several, n_init=1, seed=int(s))['labels'].numpy()
         return communities(small, walk, k)
     starts = [divided(s) for s in np.random.SeedSequence(seed).generate_state(n_init)]
-    if any(s is None for s in starts): return kmeans_start(z, k, n_init=n_init, seed=seed)
+    starts = [s for s in starts if s is not None]
+    if len(starts) < n_init/2: return kmeans_start(z, k, n_init=n_init, seed=seed)
     agreement = [np.mean([adjusted_rand_score(a, b) for b in starts]) for a in starts]
     labels = torch.from_numpy(starts[np.argmax(agreement)])
     return dict(mu=torch.stack([z[labels == j].mean(0) for j in range(k)]).float(), labels=labels)

@@ -11,6 +11,7 @@ import time, warnings, torch
 from functools import partial
 from scipy import sparse
 from sklearn.cluster import HDBSCAN, KMeans, SpectralClustering
+from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from ..data import DecError
 from ..family.neighbours import averaged, community_start, neighbour_walk, ten_or_fewer
@@ -65,8 +66,9 @@ def graph_communities(x, k:int, seed:int):
     few = ten_or_fewer(x.shape[0], k)
     walk = neighbour_walk(x, few)
     points = x.toarray() if sparse.issparse(x) else x
-    averages = torch.from_numpy(averaged(points, walk, 2*few))
-    return community_start(averages, k, seed=seed, walk=walk)['labels'].numpy()
+    averages = averaged(points, walk, 2*few)
+    slim = PCA(.999).fit_transform(averages)
+    return community_start(torch.from_numpy(slim), k, seed=seed, walk=walk)['labels'].numpy()
 
 # %% ../../nbs/27_rivals.ipynb #rvl00019
 RIVALS = {'mixture': mixture, 'spectral': spectral, 'HDBSCAN': hdbscan,
