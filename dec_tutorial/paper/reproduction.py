@@ -105,6 +105,8 @@ EXPERIMENTS = dict(
                                                 column_name='α = {}'), combining.show_plans),
     family=Item(compare.family, by_data, show_forest),
     newer=Item(partial(compare.family, methods=compare.NEWER), by_data, show_forest),
+    pixels=Item(compare.pixels, partial(pivot, rows='method', columns='black',
+                                        column_name='pixels from {} to 1')),
     jitter=Item(compare.jitter, partial(pivot, rows=['dataset', 'method'], columns='autoencoder',
                                         column_name='{} autoencoder')),
     sizes=Item(compare.sizes, by_data, show_forest),
