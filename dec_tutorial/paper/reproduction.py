@@ -80,6 +80,7 @@ class Item:
     picture:Callable|None=None # Lab -> figure, where it needs the run and not its records
     experiment:str|None=None # of its records; None: called like the item
 
+# %% ../../nbs/13_reproduction.ipynb #it3mdict
 def _variants(variants): return Item(partial(variant_runs, variants), variant_rows, show_forest)
 
 by_data = partial(pivot, rows='method', columns='dataset')
